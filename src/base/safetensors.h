@@ -1,0 +1,70 @@
+// safetensors files: u64 little-endian header length, JSON header (≤ 100 MB), tensors' bytes
+// without holes or overlaps. Reading maps the file; every fault is a UserError naming file and
+// tensor.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/file.h"
+
+namespace longhaul::base {
+
+/// Where one tensor lies; `bytes` points into a mapping that the owner of this view keeps alive.
+struct TensorView {
+  Dtype dtype = Dtype::kFloat32;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;
+  const MappedFile* file = nullptr;
+
+  [[nodiscard]] std::int64_t num_elements() const;
+};
+
+/// One file or a sharded set (`*.index.json`), opened read-only and fully validated before use.
+class SafetensorsReader {
+ public:
+  /// `path`: a .safetensors file, an .index.json file, or a folder holding model.safetensors or its
+  /// index.
+  explicit SafetensorsReader(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::map<std::string, TensorView>& tensors() const { return tensors_; }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// The tensor called `name`; UserError naming the file(s) when absent.
+  [[nodiscard]] const TensorView& at(const std::string& name) const;
+
+ private:
+  void read_one(const std::filesystem::path& file);
+
+  std::filesystem::path path_;
+  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::map<std::string, TensorView> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+/// One tensor to write: `fill` is called with consecutive destination chunks' byte ranges until all
+/// are written.
+struct TensorToWrite {
+  std::string name;
+  Dtype dtype = Dtype::kFloat32;
+  std::vector<std::int64_t> shape;
+  /// Contiguous row-major bytes, alive until write_safetensors returns.
+  std::span<const std::byte> bytes;
+};
+
+/// Writes tensors in the order given (header sorted as given), streaming; SystemError on a full
+/// disk.
+void write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
+                       const std::map<std::string, std::string>& metadata);
+
+/// Converts `view` (F32, F16 or BF16) to float; `out` holds view.num_elements() values.
+/// UserError naming `name` when the type is not one of the three.
+void to_float(const TensorView& view, const std::string& name, std::span<float> out);
+
+}  // namespace longhaul::base

@@ -1,0 +1,27 @@
+// The commands: one function and one file each. A command gets the validated Config, prints its
+// results on standard output and returns the exit code; errors are thrown and printed by main.cpp
+// alone.
+#pragma once
+
+#include "config/config.h"
+
+namespace longhaul::cli {
+
+/// `sft` and `pt`: trains, returns 0, or 130/143 after an interrupt.
+int run_sft(const config::Config& config);
+/// Prints what `sft` would do, from config.json only.
+int run_plan(const config::Config& config);
+/// Chat in a terminal, or a batch over a JSONL file.
+int run_infer(const config::Config& config);
+/// Merges an adapter into its base model.
+int run_export(const config::Config& config);
+/// What training will see; `--tokenize` and `--dump_tokens`.
+int run_data(const config::Config& config);
+/// One line per part of this machine; 0 when some device can train, else 3.
+int run_doctor(const config::Config& config);
+
+/// Rank and number of ranks as the launch environment says (NPROC_PER_NODE, torchrun, Slurm,
+/// mpirun).
+config::LaunchInfo read_launch_info();
+
+}  // namespace longhaul::cli

@@ -1,0 +1,260 @@
+#include "config/option_value.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+namespace longhaul::config {
+namespace {
+
+constexpr double kLargestExactInteger = 9007199254740992.0;
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return result;
+}
+
+bool within(double value, const Limits& limits) {
+  const bool above = limits.least_open ? value > limits.least : value >= limits.least;
+  const bool below = limits.most_open ? value < limits.most : value <= limits.most;
+  return above && below;
+}
+
+bool check_integer(const OptionSpec& spec, OptionValue& value, std::string& fault) {
+  const auto number = parse_integer(value.texts.front());
+  if (!number) {
+    fault = "not an integer";
+    return false;
+  }
+  value.integer = *number;
+  fault = "out of range";
+  return within(static_cast<double>(*number), spec.limits);
+}
+
+bool check_real(const OptionSpec& spec, OptionValue& value, std::string& fault) {
+  const auto number = parse_real(value.texts.front());
+  if (!number) {
+    fault = "not a number";
+    return false;
+  }
+  value.real = *number;
+  fault = "out of range";
+  return within(*number, spec.limits);
+}
+
+bool check_bytes(const OptionSpec& spec, OptionValue& value, std::string& fault) {
+  const auto number = parse_bytes(value.texts.front());
+  if (!number) {
+    fault = "not a memory size";
+    return false;
+  }
+  value.integer = *number;
+  fault = "out of range";
+  return within(static_cast<double>(*number), spec.limits);
+}
+
+bool check_choices(const OptionSpec& spec, OptionValue& value, std::string& fault) {
+  for (const std::string& word : value.texts) {
+    const auto found = std::find(spec.choices.begin(), spec.choices.end(), word);
+    if (found == spec.choices.end()) {
+      fault = "not one of the accepted values";
+      return false;
+    }
+    value.choice = static_cast<std::size_t>(found - spec.choices.begin());
+  }
+  return true;
+}
+
+bool check_json(const OptionSpec& spec, OptionValue& value, std::string& fault) {
+  base::JsonFault json_fault;
+  const auto object = base::try_parse_json(value.texts.front(), json_fault);
+  if (!object) {
+    fault = "not valid JSON: " + json_fault.reason;
+    return false;
+  }
+  fault = "not a JSON object of the accepted kind";
+  if (!object->is_object()) {
+    return false;
+  }
+  for (const auto& [key, item] : object->items()) {
+    if (spec.type == OptionType::kTextMap) {
+      if (!item.is_string()) {
+        return false;
+      }
+      value.text_map[key] = item.get<std::string>();
+    } else if (spec.type == OptionType::kRealMap) {
+      if (!item.is_number() || !std::isfinite(item.get<double>())) {
+        return false;
+      }
+      value.real_map[key] = item.get<double>();
+    }
+  }
+  return true;
+}
+
+bool check_boolean(OptionValue& value, std::string& fault) {
+  const auto boolean = parse_boolean(value.texts.front());
+  fault = "neither true nor false";
+  value.boolean = boolean.value_or(false);
+  return boolean.has_value();
+}
+
+bool check_typed(const OptionSpec& spec, OptionValue& value, std::string& fault) {
+  switch (spec.type) {
+    case OptionType::kText:
+    case OptionType::kTextList:
+      return true;
+    case OptionType::kInteger:
+      return check_integer(spec, value, fault);
+    case OptionType::kReal:
+      return check_real(spec, value, fault);
+    case OptionType::kBoolean:
+      return check_boolean(value, fault);
+    case OptionType::kChoice:
+    case OptionType::kChoiceList:
+      return check_choices(spec, value, fault);
+    case OptionType::kBytes:
+      return check_bytes(spec, value, fault);
+    case OptionType::kTextMap:
+    case OptionType::kRealMap:
+    case OptionType::kJson:
+      return check_json(spec, value, fault);
+  }
+  return false;
+}
+
+std::string number_text(double value, bool whole) {
+  return whole ? fmt::format("{}", static_cast<std::int64_t>(value)) : fmt::format("{}", value);
+}
+
+std::string limits_text(const Limits& limits, bool whole) {
+  const std::string kind = whole ? "an integer" : "a number";
+  const std::string least = number_text(limits.least, whole);
+  if (whole && (limits.most == 2147483647.0 || limits.most == kLargestExactInteger)) {
+    return fmt::format("{} from {}", kind, least);
+  }
+  const std::string most = number_text(limits.most, whole);
+  return fmt::format("{} {} {} {} {}", kind, limits.least_open ? "above" : "from", least,
+                     limits.most_open ? "to below" : "to", most);
+}
+
+}  // namespace
+
+std::optional<std::int64_t> parse_integer(std::string_view text) {
+  std::int64_t value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<double> parse_real(std::string_view text) {
+  double value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size() ||
+      !std::isfinite(value)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<bool> parse_boolean(std::string_view text) {
+  const std::string word = lower(text);
+  if (word == "true") {
+    return true;
+  }
+  return word == "false" ? std::optional(false) : std::nullopt;
+}
+
+std::optional<std::int64_t> parse_bytes(std::string_view text) {
+  constexpr std::array<std::string_view, 5> kPrefixes = {"", "k", "m", "g", "t"};
+  std::string word = lower(text);
+  double factor = 1;
+  if (word.ends_with("b")) {
+    word.pop_back();
+    const bool binary = word.ends_with("i");
+    if (binary) {
+      word.pop_back();
+    }
+    for (std::size_t power = binary ? 1 : 0; power < kPrefixes.size(); ++power) {
+      const std::string_view prefix = kPrefixes.at(power);
+      if (power == 0 || word.ends_with(prefix)) {
+        factor = std::pow(binary ? 1024.0 : 1000.0, static_cast<double>(power));
+        if (power > 0) {
+          word.erase(word.size() - prefix.size());
+          break;
+        }
+      }
+    }
+    if (binary && factor == 1) {
+      return std::nullopt;
+    }
+    while (word.ends_with(" ")) {
+      word.pop_back();
+    }
+  }
+  const auto number = parse_real(word);
+  const double bytes = number.value_or(-1) * factor;
+  if (bytes < 0 || bytes > 9.2e18) {
+    return std::nullopt;
+  }
+  return static_cast<std::int64_t>(bytes);
+}
+
+std::optional<OptionValue> check_value(const OptionSpec& spec,
+                                       const std::vector<std::string>& words, std::string& fault) {
+  const bool is_list = spec.type == OptionType::kTextList || spec.type == OptionType::kChoiceList;
+  OptionValue value{.texts = words};
+  if (words.empty()) {
+    if (spec.type != OptionType::kBoolean) {
+      fault = "has no value";
+      return std::nullopt;
+    }
+    value.texts = {"true"};  // a bare flag
+  }
+  if (words.size() > 1 && !is_list) {
+    fault = "takes one value";
+    return std::nullopt;
+  }
+  if (!check_typed(spec, value, fault)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::string accepted_text(const OptionSpec& spec) {
+  switch (spec.type) {
+    case OptionType::kText:
+      return "text";
+    case OptionType::kTextList:
+      return "one or more words";
+    case OptionType::kInteger:
+      return limits_text(spec.limits, true);
+    case OptionType::kReal:
+      return limits_text(spec.limits, false);
+    case OptionType::kBoolean:
+      return "true | false";
+    case OptionType::kChoice:
+    case OptionType::kChoiceList:
+      return fmt::format("{}", fmt::join(spec.choices, " | "));
+    case OptionType::kBytes:
+      return "a size such as 40e9, 40GB or 40GiB";
+    case OptionType::kTextMap:
+      return "a JSON object of strings";
+    case OptionType::kRealMap:
+      return "a JSON object of numbers";
+    case OptionType::kJson:
+      return "a JSON object";
+  }
+  return {};
+}
+
+}  // namespace longhaul::config

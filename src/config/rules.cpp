@@ -1,0 +1,269 @@
+// One small function per rule; each adds what it finds. Rules speak of options as the user wrote
+// them.
+#include "config/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "config/activation_policy.h"
+
+namespace longhaul::config {
+namespace {
+
+using Problems = std::vector<base::Problem>;
+
+bool is_given(const Config& config, const std::string& option) {
+  return config.given.count(option) != 0;
+}
+
+std::string given_text(const Config& config, const std::string& option) {
+  const auto found = config.given.find(option);
+  return found == config.given.end() ? std::string() : found->second;
+}
+
+void contradiction(const Config& config, Problems& problems, const std::string& option,
+                   std::string what, std::string hint = {}) {
+  problems.push_back({.where = "--" + option,
+                      .what = std::move(what),
+                      .got = given_text(config, option),
+                      .expected = {},
+                      .hint = std::move(hint)});
+}
+
+void check_required(const Config& config, Problems& problems) {
+  const bool may_take_adapter =
+      config.command == Command::kInfer || config.command == Command::kExport;
+  if (config.model.model.empty() && !(may_take_adapter && !config.tuning.adapters.empty())) {
+    problems.push_back({.where = "--model",
+                        .what = may_take_adapter ? "missing, and so is --adapters" : "missing",
+                        .got = {},
+                        .expected = "the folder of a model"});
+  }
+  const bool trains = config.command == Command::kSft || config.command == Command::kPt;
+  const bool shows = config.command == Command::kData && config.data_command.tokenize.empty();
+  if ((trains || shows) && config.data.dataset.empty()) {
+    problems.push_back(
+        {.where = "--dataset", .what = "missing", .got = {}, .expected = "one or more files"});
+  }
+}
+
+void check_export(const Config& config, Problems& problems) {
+  if (config.command != Command::kExport) {
+    return;
+  }
+  if (!config.export_model.merge_lora) {
+    problems.push_back({.where = "--merge_lora",
+                        .what = "nothing to export",
+                        .got = given_text(config, "merge_lora"),
+                        .expected = "true",
+                        .hint = "Merging is the only conversion there is"});
+  } else if (config.tuning.adapters.empty()) {
+    problems.push_back({.where = "--adapters",
+                        .what = "missing",
+                        .got = {},
+                        .expected = "the checkpoint to merge"});
+  }
+}
+
+void check_infer(const Config& config, Problems& problems) {
+  if (config.command == Command::kInfer && !config.infer.result_path.empty() &&
+      config.data.val_dataset.empty()) {
+    contradiction(config, problems, "result_path", "there is no --val_dataset to answer");
+  }
+}
+
+/// Options of one tuning type beside the other would change nothing.
+void check_train_type(const Config& config, Problems& problems) {
+  const bool full = config.tuning.train_type == "full";
+  constexpr std::array<const char*, 8> kLora = {"lora_rank", "lora_alpha",     "lora_dropout",
+                                                "lora_bias", "use_rslora",     "target_modules",
+                                                "adapters",  "modules_to_save"};
+  constexpr std::array<const char*, 5> kFull = {"freeze_parameters", "freeze_parameters_regex",
+                                                "freeze_parameters_ratio", "trainable_parameters",
+                                                "trainable_parameters_regex"};
+  const auto refuse = [&](const char* option) {
+    if (is_given(config, option)) {
+      contradiction(config, problems, option,
+                    fmt::format("has no meaning with --train_type {}", full ? "full" : "lora"),
+                    fmt::format("Leave it out, or use --train_type {}", full ? "lora" : "full"));
+    }
+  };
+  if (!is_training(config.command)) {
+    return;
+  }
+  if (full) {
+    std::for_each(kLora.begin(), kLora.end(), refuse);
+  } else {
+    std::for_each(kFull.begin(), kFull.end(), refuse);
+    const std::string galore = given_text(config, "galore");
+    if (is_given(config, "train_type") && !galore.empty() && galore.front() != 'f' &&
+        galore.front() != 'F') {
+      contradiction(config, problems, "galore", "cannot be used with --train_type lora",
+                    "GaLore is a way of full fine-tuning");
+    }
+  }
+}
+
+void check_data(const Config& config, Problems& problems) {
+  if (config.data.truncation_strategy == TruncationStrategy::kSplit &&
+      config.command != Command::kPt && config.model.use_chat_template) {
+    contradiction(config, problems, "truncation_strategy", "only plain text can be cut up",
+                  "Use longhaul pt, or left, right or delete");
+  }
+  if (config.data.packing_length && !config.data.packing) {
+    contradiction(config, problems, "packing_length", "needs --packing true");
+  }
+  if (!config.data.val_dataset.empty() && config.data.split_dataset_ratio > 0) {
+    contradiction(config, problems, "split_dataset_ratio", "--val_dataset is given, too",
+                  "Leave out one of the two");
+  }
+  if (!config.model.use_chat_template && is_given(config, "system")) {
+    contradiction(config, problems, "system", "plain text has no system message");
+  }
+}
+
+void check_evaluation(const Config& config, Problems& problems) {
+  if (!is_training(config.command) || !config.data.val_dataset.empty() ||
+      config.data.split_dataset_ratio > 0) {
+    return;
+  }
+  const std::string hint = "Give --val_dataset or --split_dataset_ratio";
+  if (config.output.eval_strategy && *config.output.eval_strategy != Interval::kNo) {
+    contradiction(config, problems, "eval_strategy", "there is nothing to evaluate on", hint);
+  }
+  if (config.output.eval_on_start) {
+    contradiction(config, problems, "eval_on_start", "there is nothing to evaluate on", hint);
+  }
+}
+
+void check_schedule(const Config& config, Problems& problems) {
+  const auto& kwargs = config.train.lr_scheduler_kwargs;
+  if (config.train.max_steps == 0) {
+    contradiction(config, problems, "max_steps", "no step to train", "-1 means by epochs");
+  }
+  if (config.train.lr_scheduler_type != Schedule::kCosineWithMinLr) {
+    if (!kwargs.empty()) {
+      contradiction(config, problems, "lr_scheduler_kwargs",
+                    "only cosine_with_min_lr takes arguments");
+    }
+    return;
+  }
+  const bool has_rate = kwargs.count("min_lr_rate") != 0;
+  const bool known = kwargs.size() == 1 && (has_rate || kwargs.count("min_lr") != 0);
+  const bool in_range =
+      known && kwargs.begin()->second >= 0 && (!has_rate || kwargs.begin()->second <= 1);
+  if (!in_range) {
+    problems.push_back({.where = "--lr_scheduler_kwargs",
+                        .what = "cosine_with_min_lr takes one argument",
+                        .got = given_text(config, "lr_scheduler_kwargs"),
+                        .expected = R"({"min_lr": RATE} or {"min_lr_rate": SHARE from 0 to 1})"});
+  }
+}
+
+void check_report(const Config& config, Problems& problems) {
+  const auto& targets = config.output.report_to;
+  if (targets.size() > 1 && std::find(targets.begin(), targets.end(), "none") != targets.end()) {
+    contradiction(config, problems, "report_to", "none beside something");
+  }
+}
+
+void check_activations(const Config& config, Problems& problems) {
+  const auto parts = parse_activation_policy(config.memory.activation_policy);
+  if (!parts) {
+    try {
+      activation_policy_of_layers(config.memory.activation_policy, 0);
+    } catch (const base::UserError& error) {
+      problems.push_back(error.problems().front());
+    }
+    return;
+  }
+  for (const PolicyPart& part : *parts) {
+    if (part.policy.preset == ActivationPreset::kD2) {
+      contradiction(config, problems, "activation_policy", "D2 is not available yet", "Use D");
+      break;
+    }
+  }
+  const std::vector<PolicyPart> keep = {{0, {ActivationPreset::kA, false}}};
+  if (config.memory.gradient_checkpointing == false && !parts->empty() && *parts != keep) {
+    contradiction(
+        config, problems, "gradient_checkpointing",
+        fmt::format("--activation_policy {} drops activations", config.memory.activation_policy),
+        "Leave out one of the two");
+  }
+}
+
+void check_attention(const Config& config, Problems& problems) {
+  const std::string& kernel = config.model.attn_impl;
+  if (config.model.use_flash_attn == true && kernel == "eager") {
+    contradiction(config, problems, "use_flash_attn", "--attn_impl eager is not fused");
+  }
+  if (config.model.use_flash_attn == false && kernel.starts_with("flash_att")) {
+    contradiction(config, problems, "use_flash_attn",
+                  fmt::format("--attn_impl {} asks for it", kernel));
+  }
+}
+
+/// A GPU kernel on CPU ranks.
+void check_kernel_on_cpu(const Config& config, Problems& problems) {
+  const std::string& kernel = config.model.attn_impl;
+  if (kernel == "cudnn" || kernel.starts_with("flash_att")) {
+    contradiction(config, problems, "attn_impl", "runs on GPUs only, and the ranks are CPU ranks",
+                  "Use auto, sdpa or eager");
+  }
+}
+
+void check_offload_on_cpu(const Config& config, Problems& problems) {
+  const auto parts = parse_activation_policy(config.memory.activation_policy);
+  for (const PolicyPart& part : parts.value_or(std::vector<PolicyPart>{})) {
+    if (part.policy.offload) {
+      contradiction(config, problems, "activation_policy",
+                    "offload moves activations from a GPU to the host, and the ranks are CPU ranks",
+                    "Leave out the offload");
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+bool is_training(Command command) {
+  return command == Command::kSft || command == Command::kPt || command == Command::kPlan;
+}
+
+void check_option_rules(const Config& config, Problems& problems) {
+  check_required(config, problems);
+  check_export(config, problems);
+  check_infer(config, problems);
+  check_train_type(config, problems);
+  check_data(config, problems);
+  check_evaluation(config, problems);
+  check_schedule(config, problems);
+  check_report(config, problems);
+  check_activations(config, problems);
+  check_attention(config, problems);
+}
+
+void check_device_rules(const Config& config, base::Dtype model_dtype, Problems& problems) {
+  const bool computes = is_training(config.command) || config.command == Command::kInfer;
+  const bool planned_elsewhere =
+      config.command == Command::kPlan && !config.plan.plan_device.empty();
+  if (!computes || planned_elsewhere || !config.on_cpu()) {
+    return;
+  }
+  check_kernel_on_cpu(config, problems);
+  check_offload_on_cpu(config, problems);
+  const base::Dtype dtype = config.model.torch_dtype.value_or(model_dtype);
+  if (dtype == base::Dtype::kFloat16) {
+    const bool given = config.model.torch_dtype.has_value();
+    problems.push_back({.where = "--torch_dtype",
+                        .what = given
+                                    ? "float16 computes on GPUs only"
+                                    : "the model is stored in float16, which computes on GPUs only",
+                        .got = given ? "float16" : "",
+                        .expected = "float32 or bfloat16 on CPU ranks"});
+  }
+}
+
+}  // namespace longhaul::config

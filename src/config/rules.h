@@ -1,0 +1,21 @@
+// Rules between options that need neither the model nor the machine.
+#pragma once
+
+#include <vector>
+
+#include "base/error.h"
+#include "config/config.h"
+
+namespace longhaul::config {
+
+/// sft, pt and plan.
+bool is_training(Command command);
+
+/// Required options that are missing, and options that contradict each other.
+void check_option_rules(const Config& config, std::vector<base::Problem>& problems);
+
+/// Rules that need to know whether the ranks compute on the CPU, and the model's number type.
+void check_device_rules(const Config& config, base::Dtype model_dtype,
+                        std::vector<base::Problem>& problems);
+
+}  // namespace longhaul::config

@@ -1,0 +1,130 @@
+// DeepSpeed-Ulysses: trades "my tokens, all heads" for "all tokens, my heads" around attention, and
+// back. One layout only, tokens first: rows of [heads, head_dim]. What is on the wire of one
+// message is [S of the sender, heads of the receiver]; messages of all senders, one after the
+// other, are the receiver's [T, its heads] without another copy. S   tokens of this rank (may be 0)
+// T   tokens of the row, the sum of S over ranks Hq, Hk   query and KV heads of the model      nq,
+// nk   those of this rank (KV copies counted)      d   head_dim Source: DeepSpeed-Ulysses,
+// arXiv:2309.14509
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "config/shapes.h"
+#include "dist/communicator.h"
+
+namespace longhaul::dist {
+
+/// Queries, keys and values of the same tokens, or their gradients: views [tokens, heads, head_dim]
+/// with any row pitch.
+struct Qkv {
+  at::Tensor q;
+  at::Tensor k;
+  at::Tensor v;
+  /// The buffer [tokens, (q heads + 2 kv heads)·head_dim] that all three lie in; undefined when
+  /// they were made apart.
+  at::Tensor fused;
+};
+
+/// Cuts a fused buffer [tokens, (num_q + 2 num_kv)·head_dim] (rows may be strided) into its q, k
+/// and v. No copy.
+Qkv split_qkv(const at::Tensor& fused, std::int64_t num_q, std::int64_t num_kv,
+              std::int64_t head_dim);
+
+/// The exchanges of one sequence-parallel group. Long-lived: one object per group, set_row() before
+/// each row. With one rank every function returns its argument (or views of it) and nothing is
+/// copied or sent.
+class UlyssesExchange {
+ public:
+  /// `heads` of every rank of `comm` in rank order (config::split_heads). `comm` must outlive this
+  /// object.
+  UlyssesExchange(Communicator& comm, std::vector<config::RankHeads> heads, std::int64_t head_dim);
+  UlyssesExchange(const UlyssesExchange&) = delete;
+  UlyssesExchange& operator=(const UlyssesExchange&) = delete;
+  virtual ~UlyssesExchange() = default;
+
+  /// The row of the following calls: consecutive token ranges of every rank (config::split_tokens).
+  /// Local, no message.
+  void set_row(std::vector<config::Range> tokens);
+
+  /// Queries, keys and values of my tokens → those of all tokens for my heads; one message per
+  /// peer.
+  ///
+  /// Shapes  q [S, Hq, d], k and v [S, Hk, d] -> q [T, nq, d], k and v [T, nk, d], views of one
+  /// fused buffer
+  ///         [T, (nq + 2 nk)·d]: `out` when given, else a new one. KV heads are the model's, in
+  ///         this rank's order.
+  /// Units   sends S·d·element_size·Σ over peers p of (nq_p + 2 nk_p) bytes
+  /// Order   collective; ranks without tokens call it too
+  /// Errors  SystemError from the communicator
+  Qkv seq_to_head_qkv(const Qkv& local, const at::Tensor& out = {});
+
+  /// Attention output of my heads for all tokens → all heads for my tokens.
+  ///
+  /// Shapes  o [T, nq, d] -> [S, Hq, d] contiguous: `out` when given, else a new tensor
+  /// Units   sends (T - S)·nq·d·element_size bytes
+  /// Order   collective
+  at::Tensor head_to_seq(const at::Tensor& o, const at::Tensor& out = {});
+
+  /// Adjoint of head_to_seq: gradient [S, Hq, d] of its result -> gradient [T, nq, d] of its
+  /// argument.
+  at::Tensor head_to_seq_backward(const at::Tensor& d_o, const at::Tensor& out = {});
+
+  /// Adjoint of seq_to_head_qkv: gradients for my heads of all tokens -> gradients for all heads of
+  /// my tokens.
+  ///
+  /// Shapes  dq [T, nq, d], dk and dv [T, nk, d] -> dq [S, Hq, d], dk and dv [S, Hk, d], views of
+  /// one fused buffer
+  ///         [S, (Hq + 2 Hk)·d]: `out` when given
+  /// Order   collective. The gradients of a KV head that several ranks hold travel in the tensors'
+  /// type and are summed
+  ///         in rank order, in fp32 when that type is narrower.
+  Qkv seq_to_head_qkv_backward(const Qkv& d_head, const at::Tensor& out = {});
+
+  /// Rows of every rank's tokens one after the other: [S, width] -> [T, width]. Collective.
+  at::Tensor gather_tokens(const at::Tensor& local, const at::Tensor& out = {});
+
+  [[nodiscard]] Communicator& comm() const { return comm_; }
+  [[nodiscard]] const config::RankHeads& my_heads() const;
+  [[nodiscard]] std::int64_t local_tokens() const;
+  [[nodiscard]] std::int64_t row_tokens() const { return row_tokens_; }
+  [[nodiscard]] std::int64_t num_query_heads() const { return num_query_heads_; }
+  [[nodiscard]] std::int64_t num_kv_heads() const { return num_kv_heads_; }
+
+  /// Bytes of the packing buffer, kept from call to call and grown to the largest row so far.
+  [[nodiscard]] std::int64_t staging_bytes() const;
+  void release_staging() { staging_ = at::Tensor(); }
+
+ protected:
+  /// Adds another rank's gradient of a shared KV head. Virtual so that a test can leave it out and
+  /// see a failure.
+  virtual void add_kv_copy(const at::Tensor& sum, const at::Tensor& copy);
+
+ private:
+  /// Widths in elements of one token's heads on every rank.
+  enum class Width { kQuery, kFused };
+  [[nodiscard]] std::int64_t width(std::size_t rank, Width kind) const;
+  [[nodiscard]] std::vector<std::int64_t> blocks_by_peer_heads(Width kind,
+                                                               std::int64_t element_bytes) const;
+  [[nodiscard]] std::vector<std::int64_t> blocks_by_peer_tokens(Width kind,
+                                                                std::int64_t element_bytes) const;
+  at::Tensor stage(std::int64_t elements, const at::Tensor& like);
+  at::Tensor result(const at::Tensor& out, std::vector<std::int64_t> shape, const at::Tensor& like,
+                    std::string_view name) const;
+  void sum_kv(const at::Tensor& received, const Qkv& local);
+
+  Communicator& comm_;
+  std::vector<config::RankHeads> heads_;
+  std::int64_t head_dim_;
+  std::int64_t num_query_heads_ = 0;
+  std::int64_t num_kv_heads_ = 0;
+  bool has_kv_copies_ = false;
+  std::vector<config::Range> tokens_;
+  std::int64_t row_tokens_ = 0;
+  at::Tensor staging_;
+};
+
+}  // namespace longhaul::dist

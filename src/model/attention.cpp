@@ -1,0 +1,127 @@
+#include "model/attention.h"
+
+#include <ATen/ops/empty_like.h>
+
+#include "base/error.h"
+
+namespace longhaul::model {
+namespace {
+
+at::Tensor as_heads(const at::Tensor& rows, std::int64_t head_dim) {
+  return rows.unflatten(1, {rows.size(1) / head_dim, head_dim});
+}
+
+at::Tensor as_rows(const at::Tensor& heads) { return heads.flatten(1); }
+
+}  // namespace
+
+UlyssesAttention::UlyssesAttention(const config::ModelConfig& model,
+                                   dist::UlyssesExchange& exchange)
+    : model_(&model), exchange_(&exchange) {
+  const config::RankHeads& heads = exchange.my_heads();
+  shape_ = {.num_query_heads = heads.num_query_heads(),
+            .num_kv_heads = heads.num_kv_heads(),
+            .head_dim = model.head_dim,
+            .runs = config::equal_ratio_runs(heads)};
+}
+
+void UlyssesAttention::set_row(const RowContext& context) {
+  exchange_->set_row(config::split_tokens(context.row_tokens(), exchange_->comm().size()));
+}
+
+at::Tensor UlyssesAttention::q_of(const at::Tensor& qkv) const {
+  return qkv.narrow(1, 0, shape_.num_query_heads * shape_.head_dim);
+}
+
+at::Tensor UlyssesAttention::k_of(const at::Tensor& qkv) const {
+  return qkv.narrow(1, shape_.num_query_heads * shape_.head_dim,
+                    shape_.num_kv_heads * shape_.head_dim);
+}
+
+void UlyssesAttention::load_qkv(const at::Tensor& qkv, const QkNormWeights& norm,
+                                const RowContext& context, AttentionSlots& slots) {
+  const dist::Qkv local =
+      dist::split_qkv(qkv, model_->num_heads, model_->num_kv_heads, model_->head_dim);
+  slots.qkv = exchange_->seq_to_head_qkv(local).fused;
+  LONGHAUL_ASSERT(slots.qkv.defined() && slots.qkv.size(0) == context.row_tokens(),
+                  "the exchange delivers every token of the row");
+  if (!norm.q.defined()) {
+    ops::rope(q_of(slots.qkv), context.rope(), shape_.head_dim, ops::RopeDirection::kForward);
+    ops::rope(k_of(slots.qkv), context.rope(), shape_.head_dim, ops::RopeDirection::kForward);
+  }
+}
+
+at::Tensor UlyssesAttention::ready_qkv(const QkNormWeights& norm, const RowContext& context,
+                                       const AttentionSlots& slots) const {
+  if (!norm.q.defined()) {
+    return slots.qkv;
+  }
+  at::Tensor ready = at::empty_like(slots.qkv);
+  const std::int64_t qk_columns = (shape_.num_query_heads + shape_.num_kv_heads) * shape_.head_dim;
+  const std::int64_t v_columns = shape_.num_kv_heads * shape_.head_dim;
+  ready.narrow(1, qk_columns, v_columns).copy_(slots.qkv.narrow(1, qk_columns, v_columns));
+  ops::rms_norm(q_of(slots.qkv), norm.q, model_->rms_norm_eps, q_of(ready));
+  ops::rms_norm(k_of(slots.qkv), norm.k, model_->rms_norm_eps, k_of(ready));
+  ops::rope(q_of(ready), context.rope(), shape_.head_dim, ops::RopeDirection::kForward);
+  ops::rope(k_of(ready), context.rope(), shape_.head_dim, ops::RopeDirection::kForward);
+  return ready;
+}
+
+void UlyssesAttention::attend(const QkNormWeights& norm, const RowContext& context,
+                              AttentionSlots& slots) {
+  ops::AttentionOutput result =
+      ops::attention_forward(ready_qkv(norm, context, slots), shape_, context.batch().cu_seqlens);
+  slots.out = std::move(result.out);
+  slots.lse = std::move(result.lse);
+}
+
+at::Tensor UlyssesAttention::token_local_output(const AttentionSlots& slots) {
+  return as_rows(exchange_->head_to_seq(as_heads(slots.out, shape_.head_dim)));
+}
+
+void UlyssesAttention::undo_norm(const at::Tensor& gradient, const at::Tensor& raw,
+                                 const at::Tensor& weight, std::int64_t param,
+                                 GradSink& sink) const {
+  const at::Tensor rstd = ops::rms_norm(raw, weight, model_->rms_norm_eps, at::Tensor());
+  at::Tensor weight_gradient;
+  if (param >= 0) {
+    weight_gradient = sink.accumulator(param);
+  }
+  ops::rms_norm_backward(gradient, raw, weight, rstd, at::Tensor(), gradient, weight_gradient);
+  if (param >= 0) {
+    sink.finished(param);
+  }
+}
+
+at::Tensor UlyssesAttention::backward(const at::Tensor& dout, const QkNormWeights& norm,
+                                      const RowContext& context, AttentionSlots& slots,
+                                      GradSink& sink) {
+  const at::Tensor dout_heads =
+      as_rows(exchange_->head_to_seq_backward(as_heads(dout, shape_.head_dim)));
+  at::Tensor dqkv =
+      ops::attention_backward(dout_heads, ready_qkv(norm, context, slots), {slots.out, slots.lse},
+                              shape_, context.batch().cu_seqlens);
+  slots.out.reset();
+  slots.lse.reset();
+  ops::rope(q_of(dqkv), context.rope(), shape_.head_dim, ops::RopeDirection::kInverse);
+  ops::rope(k_of(dqkv), context.rope(), shape_.head_dim, ops::RopeDirection::kInverse);
+  if (norm.q.defined()) {
+    undo_norm(q_of(dqkv), q_of(slots.qkv), norm.q, norm.q_param, sink);
+    undo_norm(k_of(dqkv), k_of(slots.qkv), norm.k, norm.k_param, sink);
+  }
+  slots.qkv.reset();
+  const dist::Qkv head =
+      dist::split_qkv(dqkv, shape_.num_query_heads, shape_.num_kv_heads, shape_.head_dim);
+  return exchange_->seq_to_head_qkv_backward(head).fused;
+}
+
+at::Tensor UlyssesAttention::gather_tokens(const at::Tensor& local) {
+  return exchange_->gather_tokens(local);
+}
+
+config::Range UlyssesAttention::output_columns() const {
+  const config::Range heads = exchange_->my_heads().query_heads;
+  return {heads.begin * shape_.head_dim, heads.end * shape_.head_dim};
+}
+
+}  // namespace longhaul::model

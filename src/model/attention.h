@@ -1,0 +1,96 @@
+// Attention as a layer sees it: token-local tensors in and out, exchanges and saved slots inside.
+// Ulysses here; ring and KV-gather implement the same interface. Legend: S tokens of this rank, T
+// tokens of the row, nq / nk this rank's query / KV heads, Hq / Hk the model's, d head size.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "config/model_config.h"
+#include "dist/ulysses.h"
+#include "model/grad_sink.h"
+#include "model/row_context.h"
+#include "ops/attention.h"
+
+namespace longhaul::model {
+
+/// What the backward pass may keep, head-local only. `qkv` holds q, k after RoPE, or before q/k
+/// norm where the model has one (norm and RoPE are element-wise and re-run).
+struct AttentionSlots {
+  at::Tensor qkv;  // [T, (nq + 2 nk)·d]
+  at::Tensor out;  // [T, nq·d]
+  at::Tensor lse;  // [T, nq] fp32
+};
+
+/// Weights of the q/k norms of one layer; undefined when the model has none. Parameter numbers are
+/// −1 when frozen.
+struct QkNormWeights {
+  at::Tensor q;
+  at::Tensor k;
+  std::int64_t q_param = -1;
+  std::int64_t k_param = -1;
+};
+
+class Attention {
+ public:
+  Attention() = default;
+  Attention(const Attention&) = delete;
+  Attention& operator=(const Attention&) = delete;
+  virtual ~Attention() = default;
+
+  /// Tells how the next row is cut over the ranks. Local.
+  virtual void set_row(const RowContext& context) = 0;
+
+  /// qkv [S, (Hq + 2 Hk)·d] before norm and RoPE → slots.qkv. Collective; qkv may be overwritten.
+  virtual void load_qkv(const at::Tensor& qkv, const QkNormWeights& norm, const RowContext& context,
+                        AttentionSlots& slots) = 0;
+  /// slots.qkv → slots.out, slots.lse. Local.
+  virtual void attend(const QkNormWeights& norm, const RowContext& context,
+                      AttentionSlots& slots) = 0;
+  /// slots.out → [S, Hq·d]. Collective.
+  virtual at::Tensor token_local_output(const AttentionSlots& slots) = 0;
+  /// d(output) [S, Hq·d] → d(qkv) [S, (Hq + 2 Hk)·d]; adds q/k norm gradients. Collective; consumes
+  /// the slots.
+  virtual at::Tensor backward(const at::Tensor& dout, const QkNormWeights& norm,
+                              const RowContext& context, AttentionSlots& slots, GradSink& sink) = 0;
+  /// Rows [S, width] of all ranks → [T, width]. Collective.
+  virtual at::Tensor gather_tokens(const at::Tensor& local) = 0;
+  /// The columns of the model's [·, Hq·d] attention output that slots.out holds.
+  [[nodiscard]] virtual config::Range output_columns() const = 0;
+};
+
+/// DeepSpeed-Ulysses over the ranks of `exchange`; with one rank nothing is exchanged.
+class UlyssesAttention final : public Attention {
+ public:
+  /// `exchange` must outlive this object.
+  UlyssesAttention(const config::ModelConfig& model, dist::UlyssesExchange& exchange);
+
+  void set_row(const RowContext& context) override;
+  void load_qkv(const at::Tensor& qkv, const QkNormWeights& norm, const RowContext& context,
+                AttentionSlots& slots) override;
+  void attend(const QkNormWeights& norm, const RowContext& context, AttentionSlots& slots) override;
+  at::Tensor token_local_output(const AttentionSlots& slots) override;
+  at::Tensor backward(const at::Tensor& dout, const QkNormWeights& norm, const RowContext& context,
+                      AttentionSlots& slots, GradSink& sink) override;
+  at::Tensor gather_tokens(const at::Tensor& local) override;
+  [[nodiscard]] config::Range output_columns() const override;
+
+ private:
+  /// Columns of q and of k in slots.qkv.
+  [[nodiscard]] at::Tensor q_of(const at::Tensor& qkv) const;
+  [[nodiscard]] at::Tensor k_of(const at::Tensor& qkv) const;
+  /// q, k as attention uses them: slots.qkv itself, or a normalised and rotated copy with q/k norm.
+  [[nodiscard]] at::Tensor ready_qkv(const QkNormWeights& norm, const RowContext& context,
+                                     const AttentionSlots& slots) const;
+  /// d(q or k) after norm and RoPE → before them, in place.
+  void undo_norm(const at::Tensor& gradient, const at::Tensor& raw, const at::Tensor& weight,
+                 std::int64_t param, GradSink& sink) const;
+
+  const config::ModelConfig* model_;
+  dist::UlyssesExchange* exchange_;
+  ops::AttentionShape shape_;
+};
+
+}  // namespace longhaul::model

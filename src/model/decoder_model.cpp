@@ -1,0 +1,117 @@
+#include "model/decoder_model.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace longhaul::model {
+
+DecoderModel::DecoderModel(const config::ModelConfig& model, WeightStore& store,
+                           Attention& attention, std::vector<config::LayerPolicy> policies)
+    : model_(&model), store_(&store), attention_(&attention), policies_(std::move(policies)) {
+  LONGHAUL_ASSERT(static_cast<std::int64_t>(policies_.size()) == model.num_layers,
+                  "one activation policy per layer");
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
+    layers_.emplace_back(model, attention, layer);
+  }
+  rebuilds_input_.assign(layers_.size(), false);
+  for (std::size_t i = 1; i < layers_.size(); ++i) {
+    const bool pair = policies_[i].preset == config::ActivationPreset::kD2 &&
+                      policies_[i - 1].preset == config::ActivationPreset::kD2;
+    rebuilds_input_[i] = pair && !rebuilds_input_[i - 1] &&
+                         static_cast<std::int64_t>(i) - 1 >= lowest_backward_layer();
+  }
+}
+
+std::int64_t DecoderModel::lowest_backward_layer() const {
+  return store_->ends().embedding_param >= 0 ? 0 : store_->lowest_trained_layer();
+}
+
+at::Tensor DecoderModel::embed(const dist::LocalBatch& batch, const RowContext& context) const {
+  const at::Tensor& table = store_->ends().embedding;
+  at::Tensor x =
+      at::empty({static_cast<std::int64_t>(batch.ids.size()), table.size(1)}, table.options());
+  ops::embedding_gather(table, batch.ids, x);
+  context.add_neftune(x);
+  return x;
+}
+
+LossSum DecoderModel::forward_backward(const dist::LocalBatch& batch, double scale,
+                                       const RandomAddress& random, GradSink& sink) {
+  const RowContext context(batch, *model_, random);
+  attention_->set_row(context);
+  const std::int64_t lowest = lowest_backward_layer();
+  std::vector<LayerSlots> slots(layers_.size());
+  at::Tensor x = embed(batch, context);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const auto layer = static_cast<std::int64_t>(i);
+    const WeightLease weights = store_->acquire(layer, Pass::kForward);
+    x = layer < lowest ? layers_[i].forward_only(x, *weights, context)
+                       : layers_[i].forward(x, *weights, context, policies_[i], slots[i]);
+    if (rebuilds_input_[i]) {
+      slots[i].input.reset();
+    }
+  }
+  const bool any_layer = lowest < static_cast<std::int64_t>(layers_.size());
+  HeadBackward head =
+      head_loss_backward(x, batch.labels, store_->ends(), model_->rms_norm_eps, scale,
+                         any_layer || store_->ends().embedding_param >= 0, sink);
+  x.reset();
+  if (head.dhidden.defined()) {
+    walk_backward(std::move(head.dhidden), context, slots, sink);
+  }
+  return head.loss;
+}
+
+void DecoderModel::restore(std::int64_t layer, const RowContext& context,
+                           std::vector<LayerSlots>& slots) {
+  LayerSlots& mine = slots[static_cast<std::size_t>(layer)];
+  const WeightLease weights = store_->acquire(layer, Pass::kBackward);
+  if (!mine.input.defined()) {
+    // Second layer of a D2 pair: its input is the first layer's output, re-run from that layer's
+    // kept input.
+    const auto below = static_cast<std::size_t>(layer - 1);
+    restore(layer - 1, context, slots);
+    const WeightLease weights_below = store_->acquire(layer - 1, Pass::kBackward);
+    mine.input = layers_[below].output(*weights_below, context, slots[below]);
+  }
+  layers_[static_cast<std::size_t>(layer)].rerun(*weights, context, mine);
+}
+
+void DecoderModel::walk_backward(at::Tensor dx, const RowContext& context,
+                                 std::vector<LayerSlots>& slots, GradSink& sink) {
+  const EndWeights& ends = store_->ends();
+  const std::int64_t lowest = lowest_backward_layer();
+  for (auto layer = static_cast<std::int64_t>(layers_.size()) - 1; layer >= lowest; --layer) {
+    restore(layer, context, slots);
+    const WeightLease weights = store_->acquire(layer, Pass::kBackward);
+    const InputGradient need = layer > lowest || ends.embedding_param >= 0
+                                   ? InputGradient::kNeeded
+                                   : InputGradient::kNotNeeded;
+    const auto i = static_cast<std::size_t>(layer);
+    dx = layers_[i].backward(dx, *weights, context, slots[i], need, sink);
+  }
+  if (ends.embedding_param >= 0) {
+    ops::embedding_scatter(dx, context.batch().ids, sink.accumulator(ends.embedding_param));
+    sink.finished(ends.embedding_param);
+  }
+}
+
+at::Tensor DecoderModel::hidden_states(const dist::LocalBatch& batch) {
+  const RowContext context(batch, *model_, RandomAddress{});
+  attention_->set_row(context);
+  at::Tensor x = embed(batch, context);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const WeightLease weights = store_->acquire(static_cast<std::int64_t>(i), Pass::kForward);
+    x = layers_[i].forward_only(x, *weights, context);
+  }
+  return x;
+}
+
+LossSum DecoderModel::evaluate(const dist::LocalBatch& batch) {
+  return head_loss(hidden_states(batch), batch.labels, store_->ends(), model_->rms_norm_eps);
+}
+
+}  // namespace longhaul::model

@@ -1,0 +1,48 @@
+// The whole decoder: embedding, the layer walker that executes the activation plan, head and loss.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/model_config.h"
+#include "config/shapes.h"
+#include "model/attention.h"
+#include "model/decoder_layer.h"
+#include "model/lm_head.h"
+#include "model/row_context.h"
+#include "model/weight_store.h"
+
+namespace longhaul::model {
+
+class DecoderModel {
+ public:
+  /// All arguments must outlive the model. `policies` has one entry per layer.
+  DecoderModel(const config::ModelConfig& model, WeightStore& store, Attention& attention,
+               std::vector<config::LayerPolicy> policies);
+
+  /// Loss of this rank's shard and its weight gradients, each token's loss multiplied by `scale` (1
+  /// / target tokens of the global batch). Gradients of this rank's tokens and heads only: sum them
+  /// over all ranks. Collective.
+  LossSum forward_backward(const dist::LocalBatch& batch, double scale, const RandomAddress& random,
+                           GradSink& sink);
+  /// Loss alone; dropout and noise are off. Collective.
+  LossSum evaluate(const dist::LocalBatch& batch);
+  /// Hidden states before the final norm [S, h]; for tests and inference. Collective.
+  at::Tensor hidden_states(const dist::LocalBatch& batch);
+
+ private:
+  at::Tensor embed(const dist::LocalBatch& batch, const RowContext& context) const;
+  void walk_backward(at::Tensor dx, const RowContext& context, std::vector<LayerSlots>& slots,
+                     GradSink& sink);
+  void restore(std::int64_t layer, const RowContext& context, std::vector<LayerSlots>& slots);
+  [[nodiscard]] std::int64_t lowest_backward_layer() const;
+
+  const config::ModelConfig* model_;
+  WeightStore* store_;
+  Attention* attention_;
+  std::vector<config::LayerPolicy> policies_;
+  std::vector<DecoderLayer> layers_;
+  std::vector<bool> rebuilds_input_;  // second layers of D2 pairs
+};
+
+}  // namespace longhaul::model

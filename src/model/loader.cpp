@@ -1,0 +1,221 @@
+#include "model/loader.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <vector>
+
+namespace longhaul::model {
+namespace {
+
+using base::Problem;
+
+at::ScalarType torch_type(base::Dtype dtype) {
+  switch (dtype) {
+    case base::Dtype::kFloat32:
+      return at::kFloat;
+    case base::Dtype::kFloat16:
+      return at::kHalf;
+    case base::Dtype::kBFloat16:
+      return at::kBFloat16;
+    default:
+      return at::ScalarType::Undefined;
+  }
+}
+
+/// A tensor over the file's mapping; only read from.
+at::Tensor view_of(const base::TensorView& file) {
+  return at::from_blob(const_cast<std::byte*>(file.bytes.data()), file.shape,
+                       torch_type(file.dtype));
+}
+
+template <typename Word>
+bool all_finite_words(std::span<const std::byte> bytes, Word exponent_mask) {
+  const auto count = static_cast<std::int64_t>(bytes.size() / sizeof(Word));
+  std::int64_t bad = 0;
+#pragma omp parallel for reduction(+ : bad) schedule(static)
+  for (std::int64_t i = 0; i < count; ++i) {
+    Word word = 0;
+    std::memcpy(&word, bytes.data() + static_cast<std::size_t>(i) * sizeof(Word), sizeof(Word));
+    bad += (word & exponent_mask) == exponent_mask ? 1 : 0;
+  }
+  return bad == 0;
+}
+
+bool all_finite(const base::TensorView& file) {
+  switch (file.dtype) {
+    case base::Dtype::kFloat16:
+      return all_finite_words<std::uint16_t>(file.bytes, 0x7C00U);
+    case base::Dtype::kBFloat16:
+      return all_finite_words<std::uint16_t>(file.bytes, 0x7F80U);
+    default:
+      return all_finite_words<std::uint32_t>(file.bytes, 0x7F800000U);
+  }
+}
+
+/// What is wrong with a tensor of a file for `spec`, if anything.
+std::optional<Problem> check_tensor(const base::TensorView& file, const std::string& name,
+                                    const config::ParamSpec& spec) {
+  const std::string where = file.file == nullptr ? name : file.file->path().string();
+  if (file.shape != spec.shape) {
+    return Problem{.where = where,
+                   .what = "tensor " + name + " has another shape than config.json asks for",
+                   .got = fmt::format("{}", file.shape),
+                   .expected = fmt::format("{}", spec.shape)};
+  }
+  if (torch_type(file.dtype) == at::ScalarType::Undefined) {
+    return Problem{.where = where,
+                   .what = "tensor " + name + " has an unsupported type",
+                   .got = std::string(base::safetensors_name(file.dtype)),
+                   .expected = "F32, F16 or BF16"};
+  }
+  if (!all_finite(file)) {
+    return Problem{.where = where,
+                   .what = "tensor " + name + " holds NaN or infinite values",
+                   .hint = "The file is damaged or the training that made it diverged"};
+  }
+  return std::nullopt;
+}
+
+void assign_and_forget(const base::TensorView& file, std::int64_t param, Parameters& parameters) {
+  parameters.assign(param, view_of(file));
+  if (file.file != nullptr) {
+    // The mapping would count as resident memory beside the copy.
+    const auto offset =
+        static_cast<std::size_t>(file.bytes.data() - file.file->bytes().data());
+    file.file->drop_pages(offset, file.bytes.size());
+  }
+}
+
+bool is_ignorable(const std::string& name, const std::set<std::string>& tied) {
+  return name.ends_with("rotary_emb.inv_freq") || tied.contains(name);
+}
+
+std::set<std::string> tied_names(const Parameters& parameters) {
+  std::set<std::string> tied;
+  for (const config::ParamSpec& spec : parameters.registry()) {
+    if (spec.tied_to) {
+      tied.insert(spec.name);
+    }
+  }
+  return tied;
+}
+
+void throw_if_any(std::vector<Problem> problems) {
+  if (!problems.empty()) {
+    throw base::UserError(std::move(problems));
+  }
+}
+
+bool is_adapter_matrix(const config::ParamSpec& spec) {
+  return spec.kind == config::ParamKind::kLoraA || spec.kind == config::ParamKind::kLoraB;
+}
+
+}  // namespace
+
+void load_base_weights(const std::filesystem::path& model_folder, Parameters& parameters) {
+  const base::SafetensorsReader reader(model_folder);
+  const std::set<std::string> tied = tied_names(parameters);
+  std::vector<Problem> problems;
+  for (const auto& [name, file] : reader.tensors()) {
+    const std::int64_t param = parameters.find(name);
+    const bool known =
+        param >= 0 && !is_adapter_matrix(parameters.registry()[static_cast<std::size_t>(param)]);
+    if (!known && !is_ignorable(name, tied)) {
+      problems.push_back({.where = file.file->path().string(),
+                          .what = "tensor " + name + " is not used by this model",
+                          .hint = "config.json and the weights do not belong together"});
+    }
+  }
+  for (std::size_t i = 0; i < parameters.registry().size(); ++i) {
+    const config::ParamSpec& spec = parameters.registry()[i];
+    if (spec.tied_to || is_adapter_matrix(spec)) {
+      continue;
+    }
+    const auto entry = reader.tensors().find(spec.name);
+    if (entry == reader.tensors().end()) {
+      problems.push_back(
+          {.where = model_folder.string(), .what = "tensor " + spec.name + " is missing"});
+      continue;
+    }
+    if (auto problem = check_tensor(entry->second, spec.name, spec)) {
+      problems.push_back(*std::move(problem));
+      continue;
+    }
+    if (problems.empty()) {
+      assign_and_forget(entry->second, static_cast<std::int64_t>(i), parameters);
+    }
+  }
+  throw_if_any(std::move(problems));
+}
+
+void init_lora(std::uint64_t seed, Parameters& parameters) {
+  for (std::size_t i = 0; i < parameters.registry().size(); ++i) {
+    const config::ParamSpec& spec = parameters.registry()[i];
+    if (!is_adapter_matrix(spec)) {
+      continue;
+    }
+    at::Tensor values = at::empty(spec.shape, at::kFloat);
+    auto* data = values.data_ptr<float>();
+    if (spec.kind == config::ParamKind::kLoraB) {
+      values.zero_();
+    } else {
+      // Addressed by the module's name, so that other targets or layers never change this matrix.
+      const std::string key = base::checksum_text(spec.name);
+      const base::CounterRng rng(seed, base::RngPurpose::kLoraInit,
+                                 std::stoull(key, nullptr, 16));
+      const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.shape[1])));
+      for (std::int64_t k = 0; k < values.numel(); ++k) {
+        data[k] = (rng.uniform(static_cast<std::uint64_t>(k)) * 2.0F - 1.0F) * bound;
+      }
+    }
+    parameters.assign(static_cast<std::int64_t>(i), values);
+  }
+}
+
+std::string adapter_tensor_name(const config::ParamSpec& spec) {
+  return "base_model.model." + spec.name;
+}
+
+void load_adapter(const std::filesystem::path& adapter_folder, Parameters& parameters) {
+  const base::SafetensorsReader reader(adapter_folder / "adapter_model.safetensors");
+  std::vector<Problem> problems;
+  std::set<std::string> used;
+  for (std::size_t i = 0; i < parameters.registry().size(); ++i) {
+    const config::ParamSpec& spec = parameters.registry()[i];
+    if (!spec.in_adapter || spec.tied_to) {
+      continue;
+    }
+    const std::string name = adapter_tensor_name(spec);
+    used.insert(name);
+    const auto entry = reader.tensors().find(name);
+    if (entry == reader.tensors().end()) {
+      problems.push_back({.where = adapter_folder.string(),
+                          .what = "tensor " + name + " is missing from the adapter",
+                          .hint = "Is this an adapter of another model?"});
+    } else if (auto problem = check_tensor(entry->second, name, spec)) {
+      problem->hint = "Is this an adapter of another model?";
+      problems.push_back(*std::move(problem));
+    } else if (problems.empty()) {
+      assign_and_forget(entry->second, static_cast<std::int64_t>(i), parameters);
+    }
+  }
+  for (const auto& [name, file] : reader.tensors()) {
+    if (!used.contains(name)) {
+      problems.push_back({.where = adapter_folder.string(),
+                          .what = "tensor " + name + " of the adapter fits nothing in this model",
+                          .hint = "Is this an adapter of another model?"});
+    }
+  }
+  throw_if_any(std::move(problems));
+}
+
+}  // namespace longhaul::model

@@ -1,0 +1,200 @@
+#include "model/parameters.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace longhaul::model {
+namespace {
+
+/// Parameters with equal keys share one buffer, in registry order.
+std::string fusion_key(const config::ParamSpec& spec) {
+  const auto replace = [&](std::string_view part, std::string_view fused) {
+    std::string key = spec.name;
+    const auto at = key.find(part);
+    return at == std::string::npos ? std::string() : key.replace(at, part.size(), fused);
+  };
+  if (spec.kind == config::ParamKind::kLoraB || spec.layer < 0) {
+    return spec.name;
+  }
+  for (const std::string_view part : {".q_proj.", ".k_proj.", ".v_proj."}) {
+    if (std::string key = replace(part, ".qkv."); !key.empty()) {
+      return key;
+    }
+  }
+  for (const std::string_view part : {".gate_proj.", ".up_proj."}) {
+    if (std::string key = replace(part, ".gate_up."); !key.empty()) {
+      return key;
+    }
+  }
+  return spec.name;
+}
+
+constexpr std::int64_t kAlignElements = 16;  // 64 bytes of fp32
+
+std::int64_t align_up(std::int64_t value) {
+  return (value + kAlignElements - 1) / kAlignElements * kAlignElements;
+}
+
+}  // namespace
+
+Parameters::Parameters(std::vector<config::ParamSpec> registry, at::ScalarType compute)
+    : registry_(std::move(registry)), compute_type_(compute), places_(registry_.size()) {
+  std::map<std::string, std::size_t> group_of;
+  std::vector<std::vector<std::int64_t>> groups;
+  for (std::size_t i = 0; i < registry_.size(); ++i) {
+    by_name_[registry_[i].name] = static_cast<std::int64_t>(i);
+    if (registry_[i].tied_to) {
+      continue;
+    }
+    const auto [entry, is_new] = group_of.try_emplace(fusion_key(registry_[i]), groups.size());
+    if (is_new) {
+      groups.emplace_back();
+    }
+    groups[entry->second].push_back(static_cast<std::int64_t>(i));
+  }
+  plan_segments(groups);
+  allocate(groups);
+}
+
+void Parameters::plan_segments(const std::vector<std::vector<std::int64_t>>& groups) {
+  std::int64_t offset = 0;
+  for (const auto& group : groups) {
+    offset = align_up(offset);
+    for (const std::int64_t param : group) {
+      const config::ParamSpec& spec = registry_[static_cast<std::size_t>(param)];
+      if (spec.trainable) {
+        segments_.push_back({param, offset, spec.num_elements(), spec.decay});
+        offset += spec.num_elements();
+      }
+    }
+  }
+  flat_master_ = at::zeros({align_up(offset)}, at::kFloat);
+  flat_gradient_ = at::zeros({align_up(offset)}, at::kFloat);
+  for (const FlatSegment& segment : segments_) {
+    const config::ParamSpec& spec = registry_[static_cast<std::size_t>(segment.param)];
+    Place& place = places_[static_cast<std::size_t>(segment.param)];
+    place.master = flat_master_.narrow(0, segment.offset, segment.count).view(spec.shape);
+    place.gradient = flat_gradient_.narrow(0, segment.offset, segment.count).view(spec.shape);
+  }
+}
+
+void Parameters::allocate(const std::vector<std::vector<std::int64_t>>& groups) {
+  for (const auto& group : groups) {
+    const bool all_trained = std::all_of(group.begin(), group.end(), [&](std::int64_t param) {
+      return registry_[static_cast<std::size_t>(param)].trainable;
+    });
+    if (compute_type_ == at::kFloat && all_trained) {
+      for (const std::int64_t param : group) {
+        Place& place = places_[static_cast<std::size_t>(param)];
+        place.compute = place.master;  // fp32 training updates the layers' weights in place
+        place.aliases = true;
+      }
+      continue;
+    }
+    std::int64_t elements = 0;
+    for (const std::int64_t param : group) {
+      elements += registry_[static_cast<std::size_t>(param)].num_elements();
+    }
+    const at::Tensor buffer = at::empty({elements}, compute_type_);
+    std::int64_t offset = 0;
+    for (const std::int64_t param : group) {
+      const config::ParamSpec& spec = registry_[static_cast<std::size_t>(param)];
+      places_[static_cast<std::size_t>(param)].compute =
+          buffer.narrow(0, offset, spec.num_elements()).view(spec.shape);
+      offset += spec.num_elements();
+    }
+  }
+}
+
+std::int64_t Parameters::owner_of(std::int64_t param) const {
+  LONGHAUL_ASSERT(param >= 0 && param < static_cast<std::int64_t>(registry_.size()),
+                  "a parameter of the registry");
+  const auto& tied = registry_[static_cast<std::size_t>(param)].tied_to;
+  return tied ? find(*tied) : param;
+}
+
+std::int64_t Parameters::find(const std::string& name) const {
+  const auto entry = by_name_.find(name);
+  return entry == by_name_.end() ? -1 : entry->second;
+}
+
+const at::Tensor& Parameters::compute(std::int64_t param) const {
+  return places_[static_cast<std::size_t>(owner_of(param))].compute;
+}
+
+const at::Tensor& Parameters::master(std::int64_t param) const {
+  const Place& place = places_[static_cast<std::size_t>(owner_of(param))];
+  LONGHAUL_ASSERT(place.master.defined(), "only trained parameters have a master");
+  return place.master;
+}
+
+const at::Tensor& Parameters::gradient(std::int64_t param) const {
+  const Place& place = places_[static_cast<std::size_t>(owner_of(param))];
+  LONGHAUL_ASSERT(place.gradient.defined(), "only trained parameters have a gradient");
+  return place.gradient;
+}
+
+bool Parameters::aliases_master(std::int64_t param) const {
+  return places_[static_cast<std::size_t>(owner_of(param))].aliases;
+}
+
+at::Tensor Parameters::fused(const std::vector<std::int64_t>& params) const {
+  const at::Tensor& first = compute(params.front());
+  std::int64_t elements = 0;
+  const auto* expected = static_cast<const std::byte*>(first.data_ptr());
+  for (const std::int64_t param : params) {
+    const at::Tensor& part = compute(param);
+    LONGHAUL_ASSERT(static_cast<const std::byte*>(part.data_ptr()) == expected,
+                    fmt::format("{} lies behind its group's previous member",
+                                registry_[static_cast<std::size_t>(param)].name));
+    expected += part.nbytes();
+    elements += part.numel();
+  }
+  std::vector<std::int64_t> shape = first.sizes().vec();
+  shape[0] = elements / (first.numel() / std::max<std::int64_t>(first.size(0), 1));
+  std::vector<std::int64_t> strides = first.strides().vec();
+  return first.as_strided(shape, strides);
+}
+
+void Parameters::refresh_compute() {
+  for (const FlatSegment& segment : segments_) {
+    const Place& place = places_[static_cast<std::size_t>(segment.param)];
+    if (!place.aliases) {
+      place.compute.copy_(place.master);
+    }
+  }
+}
+
+void Parameters::assign(std::int64_t param, const at::Tensor& values) {
+  const Place& place = places_[static_cast<std::size_t>(owner_of(param))];
+  if (place.master.defined()) {
+    place.master.copy_(values);
+  }
+  if (!place.aliases) {
+    place.compute.copy_(values);
+  }
+}
+
+std::int64_t Parameters::total_elements() const {
+  std::int64_t total = 0;
+  for (const config::ParamSpec& spec : registry_) {
+    total += spec.tied_to ? 0 : spec.num_elements();
+  }
+  return total;
+}
+
+std::int64_t Parameters::trainable_elements() const {
+  std::int64_t total = 0;
+  for (const FlatSegment& segment : segments_) {
+    total += segment.count;
+  }
+  return total;
+}
+
+}  // namespace longhaul::model

@@ -1,0 +1,39 @@
+// Causal attention over packed documents for one rank's heads, without any exchange.
+// Legend: T tokens of the whole row, nq / nk query / KV heads of this rank, d head size.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "config/shapes.h"
+
+namespace longhaul::ops {
+
+/// The heads and documents of one call. `runs` are the equal-ratio runs of the rank's heads.
+struct AttentionShape {
+  std::int64_t num_query_heads = 0;
+  std::int64_t num_kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::vector<config::HeadRun> runs;
+};
+
+/// Result of the forward pass: out [T, nq·d], lse [T, nq] fp32 (natural log of the softmax sums).
+struct AttentionOutput {
+  at::Tensor out;
+  at::Tensor lse;
+};
+
+/// Softmax(q·kᵀ/√d)·v inside each document, causal. `qkv` is [T, (nq + 2·nk)·d]: q heads, then k
+/// heads, then v heads.
+AttentionOutput attention_forward(const at::Tensor& qkv, const AttentionShape& shape,
+                                  std::span<const std::int32_t> cu_seqlens);
+
+/// d(qkv) in qkv's layout from d(out) [T, nq·d].
+at::Tensor attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
+                              const AttentionOutput& forward, const AttentionShape& shape,
+                              std::span<const std::int32_t> cu_seqlens);
+
+}  // namespace longhaul::ops

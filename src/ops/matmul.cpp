@@ -1,0 +1,55 @@
+#include "ops/matmul.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
+
+namespace longhaul::ops {
+
+void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, const at::Tensor& y) {
+  at::Tensor out = y;
+  if (bias.defined()) {
+    at::addmm_out(out, bias, x, w.t());
+  } else {
+    at::mm_out(out, x, w.t());
+  }
+}
+
+void linear_accumulate(const at::Tensor& x, const at::Tensor& w, double alpha,
+                       const at::Tensor& y) {
+  at::Tensor out = y;
+  at::addmm_out(out, out, x, w.t(), /*beta=*/1, alpha);
+}
+
+void product(const at::Tensor& dy, const at::Tensor& w, double alpha, const at::Tensor& out) {
+  at::Tensor result = out;
+  if (alpha == 1) {
+    at::mm_out(result, dy, w);
+  } else {
+    at::addmm_out(result, result, dy, w, /*beta=*/0, alpha);
+  }
+}
+
+void product_accumulate(const at::Tensor& dy, const at::Tensor& w, double alpha,
+                        const at::Tensor& out) {
+  at::Tensor result = out;
+  at::addmm_out(result, result, dy, w, /*beta=*/1, alpha);
+}
+
+void weight_gradient(const at::Tensor& dy, const at::Tensor& x, double alpha,
+                     const at::Tensor& out) {
+  if (dy.size(0) == 0) {
+    return;
+  }
+  at::Tensor result = out;
+  const at::Tensor left = dy.to(at::kFloat);  // no copy when it is fp32 already
+  const at::Tensor right = x.to(at::kFloat);
+  at::addmm_out(result, result, left.t(), right, /*beta=*/1, alpha);
+}
+
+void bias_gradient(const at::Tensor& dy, const at::Tensor& out) {
+  at::Tensor result = out;
+  result.add_(at::sum(dy, {0}, /*keepdim=*/false, at::kFloat));
+}
+
+}  // namespace longhaul::ops

@@ -1,0 +1,24 @@
+// Counts every tensor allocation of this process, so that `plan` can be compared with what really
+// happened.
+#pragma once
+
+#include <cstdint>
+
+namespace longhaul::ops {
+
+struct MemoryCounters {
+  std::int64_t current_bytes = 0;
+  std::int64_t peak_bytes = 0;
+};
+
+/// Replaces libtorch's host allocator by one that counts (64-byte aligned, freed memory kept for
+/// reuse). Idempotent; call before the first tensor is made.
+void install_counting_allocator();
+
+/// Bytes of live host tensors and their maximum since the last reset.
+MemoryCounters host_memory();
+
+/// Lets the peak start again from what is live now.
+void reset_host_memory_peak();
+
+}  // namespace longhaul::ops

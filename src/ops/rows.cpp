@@ -1,0 +1,292 @@
+#include "ops/rows.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "kernels/kernel_table.h"
+
+namespace longhaul::ops {
+namespace {
+
+base::Dtype element_type(const at::Tensor& tensor, std::string_view name) {
+  if (tensor.scalar_type() == at::kFloat) {
+    return base::Dtype::kFloat32;
+  }
+  LONGHAUL_ASSERT(tensor.scalar_type() == at::kBFloat16,
+                  fmt::format("{} is float32 or bfloat16", name));
+  return base::Dtype::kBFloat16;
+}
+
+/// A [rows, width] tensor with unit column stride, checked.
+struct Rows {
+  void* data;
+  std::int64_t pitch;
+  std::int64_t rows;
+  std::int64_t width;
+};
+
+Rows rows_of(const at::Tensor& tensor, std::string_view name, base::Dtype dtype) {
+  LONGHAUL_ASSERT(tensor.defined() && tensor.dim() == 2 && tensor.device().is_cpu(),
+                  fmt::format("{} is a matrix on the CPU", name));
+  LONGHAUL_ASSERT(tensor.size(1) <= 1 || tensor.stride(1) == 1,
+                  fmt::format("columns of {} are neighbours in memory", name));
+  LONGHAUL_ASSERT(element_type(tensor, name) == dtype,
+                  fmt::format("{} has the call's element type", name));
+  return {tensor.data_ptr(), tensor.stride(0), tensor.size(0), tensor.size(1)};
+}
+
+void check_shape(const Rows& rows, std::int64_t count, std::int64_t width, std::string_view name) {
+  LONGHAUL_ASSERT(
+      rows.rows == count && rows.width == width,
+      fmt::format("{} is [{}, {}], got [{}, {}]", name, count, width, rows.rows, rows.width));
+}
+
+void check_fp32(const at::Tensor& tensor, std::int64_t count, std::string_view name) {
+  LONGHAUL_ASSERT(
+      tensor.scalar_type() == at::kFloat && tensor.is_contiguous() && tensor.numel() == count,
+      fmt::format("{} is contiguous float32 with {} elements", name, count));
+}
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x_SW, const at::Tensor& weight_W, double eps,
+                    const at::Tensor& y_SW) {
+  const base::Dtype dtype = element_type(x_SW, "x");
+  const Rows x = rows_of(x_SW, "x", dtype);
+  LONGHAUL_ASSERT(weight_W.is_contiguous() && element_type(weight_W, "weight") == dtype,
+                  "the norm weight is contiguous and has x's type");
+  const std::int64_t width = weight_W.numel();
+  LONGHAUL_ASSERT(width > 0 && x.width % width == 0, "columns are whole groups of the norm");
+  const std::int64_t groups = x.width / width;
+  at::Tensor rstd = at::empty({x.rows, groups}, at::kFloat);
+  kernels::RmsNormForward args{.dtype = dtype,
+                               .x = x.data,
+                               .x_pitch = x.pitch,
+                               .weight = weight_W.data_ptr(),
+                               .rstd = rstd.data_ptr<float>(),
+                               .rows = x.rows,
+                               .groups = groups,
+                               .width = width,
+                               .eps = static_cast<float>(eps)};
+  if (y_SW.defined()) {
+    const Rows y = rows_of(y_SW, "y", dtype);
+    check_shape(y, x.rows, x.width, "y");
+    args.y = y.data;
+    args.y_pitch = y.pitch;
+  }
+  kernels::cpu_kernels().rms_norm_forward(args, nullptr);
+  return rstd;
+}
+
+void rms_norm_backward(const at::Tensor& dy_SW, const at::Tensor& x_SW, const at::Tensor& weight_W,
+                       const at::Tensor& rstd_SG, const at::Tensor& add_SW, const at::Tensor& dx_SW,
+                       const at::Tensor& dweight_W) {
+  const base::Dtype dtype = element_type(x_SW, "x");
+  const Rows x = rows_of(x_SW, "x", dtype);
+  const Rows dy = rows_of(dy_SW, "dy", dtype);
+  const Rows dx = rows_of(dx_SW, "dx", dtype);
+  check_shape(dy, x.rows, x.width, "dy");
+  check_shape(dx, x.rows, x.width, "dx");
+  const std::int64_t width = weight_W.numel();
+  const std::int64_t groups = x.width / width;
+  check_fp32(rstd_SG, x.rows * groups, "rstd");
+  kernels::RmsNormBackward args{.dtype = dtype,
+                                .x = x.data,
+                                .x_pitch = x.pitch,
+                                .weight = weight_W.data_ptr(),
+                                .rstd = rstd_SG.data_ptr<float>(),
+                                .dy = dy.data,
+                                .dy_pitch = dy.pitch,
+                                .dx = dx.data,
+                                .dx_pitch = dx.pitch,
+                                .rows = x.rows,
+                                .groups = groups,
+                                .width = width};
+  if (add_SW.defined()) {
+    const Rows add = rows_of(add_SW, "add", dtype);
+    check_shape(add, x.rows, x.width, "add");
+    args.add = add.data;
+    args.add_pitch = add.pitch;
+  }
+  if (dweight_W.defined()) {
+    check_fp32(dweight_W, width, "dweight");
+    args.dweight = dweight_W.data_ptr<float>();
+  }
+  kernels::cpu_kernels().rms_norm_backward(args, nullptr);
+}
+
+RopeTable make_rope_table(std::span<const std::int32_t> positions,
+                          std::span<const float> inverse_frequencies) {
+  const auto rows = static_cast<std::int64_t>(positions.size());
+  const auto half = static_cast<std::int64_t>(inverse_frequencies.size());
+  RopeTable table{at::empty({rows, half}, at::kFloat), at::empty({rows, half}, at::kFloat)};
+  auto* cosine = table.cosine.data_ptr<float>();
+  auto* sine = table.sine.data_ptr<float>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      // The angle is a float32 product as in the models' own code; its cosine is taken in fp32.
+      const float angle = static_cast<float>(positions[static_cast<std::size_t>(row)]) *
+                          inverse_frequencies[static_cast<std::size_t>(i)];
+      cosine[row * half + i] = std::cos(angle);
+      sine[row * half + i] = std::sin(angle);
+    }
+  }
+  return table;
+}
+
+void rope(const at::Tensor& x_SW, const RopeTable& table, std::int64_t head_dim,
+          RopeDirection direction) {
+  const base::Dtype dtype = element_type(x_SW, "x");
+  const Rows x = rows_of(x_SW, "x", dtype);
+  LONGHAUL_ASSERT(head_dim % 2 == 0 && x.width % head_dim == 0, "x holds whole heads");
+  check_fp32(table.cosine, x.rows * head_dim / 2, "cosine");
+  check_fp32(table.sine, x.rows * head_dim / 2, "sine");
+  kernels::cpu_kernels().rope({.dtype = dtype,
+                               .x = x.data,
+                               .pitch = x.pitch,
+                               .cosine = table.cosine.data_ptr<float>(),
+                               .sine = table.sine.data_ptr<float>(),
+                               .rows = x.rows,
+                               .heads = x.width / head_dim,
+                               .head_dim = head_dim,
+                               .inverse = direction == RopeDirection::kInverse},
+                              nullptr);
+}
+
+void swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
+  const base::Dtype dtype = element_type(gate_up, "gate_up");
+  const Rows in = rows_of(gate_up, "gate_up", dtype);
+  const Rows result = rows_of(out, "out", dtype);
+  check_shape(result, in.rows, in.width / 2, "out");
+  kernels::cpu_kernels().swiglu_forward({.dtype = dtype,
+                                         .gate_up = in.data,
+                                         .gate_up_pitch = in.pitch,
+                                         .out = result.data,
+                                         .out_pitch = result.pitch,
+                                         .rows = in.rows,
+                                         .width = in.width / 2},
+                                        nullptr);
+}
+
+void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up,
+                     const at::Tensor& dgate_up) {
+  const base::Dtype dtype = element_type(gate_up, "gate_up");
+  const Rows in = rows_of(gate_up, "gate_up", dtype);
+  const Rows gradient = rows_of(dout, "dout", dtype);
+  const Rows result = rows_of(dgate_up, "dgate_up", dtype);
+  check_shape(gradient, in.rows, in.width / 2, "dout");
+  check_shape(result, in.rows, in.width, "dgate_up");
+  kernels::cpu_kernels().swiglu_backward({.dtype = dtype,
+                                          .gate_up = in.data,
+                                          .gate_up_pitch = in.pitch,
+                                          .dout = gradient.data,
+                                          .dout_pitch = gradient.pitch,
+                                          .dgate_up = result.data,
+                                          .dgate_up_pitch = result.pitch,
+                                          .rows = in.rows,
+                                          .width = in.width / 2},
+                                         nullptr);
+}
+
+TileLoss cross_entropy(const at::Tensor& logits_SV, std::span<const std::int32_t> labels,
+                       double gradient_scale) {
+  const base::Dtype dtype = element_type(logits_SV, "logits");
+  const Rows logits = rows_of(logits_SV, "logits", dtype);
+  LONGHAUL_ASSERT(logits.rows == static_cast<std::int64_t>(labels.size()), "one label per row");
+  std::vector<double> row_loss(labels.size());
+  std::vector<std::uint8_t> correct(labels.size());
+  kernels::cpu_kernels().cross_entropy({.dtype = dtype,
+                                        .logits = logits.data,
+                                        .pitch = logits.pitch,
+                                        .labels = labels.data(),
+                                        .row_loss = row_loss.data(),
+                                        .correct = correct.data(),
+                                        .rows = logits.rows,
+                                        .vocab = logits.width,
+                                        .gradient_scale = static_cast<float>(gradient_scale)},
+                                       nullptr);
+  TileLoss tile;
+  for (std::size_t row = 0; row < labels.size(); ++row) {
+    tile.loss_sum += row_loss[row];
+    tile.correct += correct[row];
+  }
+  return tile;
+}
+
+void embedding_gather(const at::Tensor& table_VW, std::span<const std::int32_t> ids,
+                      const at::Tensor& out_SW) {
+  const base::Dtype dtype = element_type(table_VW, "table");
+  const Rows out = rows_of(out_SW, "out", dtype);
+  check_shape(out, static_cast<std::int64_t>(ids.size()), table_VW.size(1), "out");
+  LONGHAUL_ASSERT(table_VW.is_contiguous(), "the embedding table is contiguous");
+  kernels::cpu_kernels().embedding_gather({.dtype = dtype,
+                                           .table = table_VW.data_ptr(),
+                                           .ids = ids.data(),
+                                           .out = out.data,
+                                           .out_pitch = out.pitch,
+                                           .rows = out.rows,
+                                           .width = out.width},
+                                          nullptr);
+}
+
+void embedding_scatter(const at::Tensor& dout_SW, std::span<const std::int32_t> ids,
+                       const at::Tensor& dtable_VW) {
+  const base::Dtype dtype = element_type(dout_SW, "dout");
+  const Rows dout = rows_of(dout_SW, "dout", dtype);
+  check_shape(dout, static_cast<std::int64_t>(ids.size()), dtable_VW.size(1), "dout");
+  check_fp32(dtable_VW, dtable_VW.numel(), "dtable");
+  kernels::cpu_kernels().embedding_scatter({.dtype = dtype,
+                                            .dout = dout.data,
+                                            .dout_pitch = dout.pitch,
+                                            .ids = ids.data(),
+                                            .dtable = dtable_VW.data_ptr<float>(),
+                                            .rows = dout.rows,
+                                            .width = dout.width},
+                                           nullptr);
+}
+
+void dropout(const at::Tensor& x_SW, const at::Tensor& y_SW, const DropoutKeys& keys,
+             std::int64_t first_column, DropoutOutput output) {
+  const base::Dtype dtype = element_type(x_SW, "x");
+  const Rows x = rows_of(x_SW, "x", dtype);
+  const Rows y = rows_of(y_SW, "y", dtype);
+  check_shape(y, x.rows, x.width, "y");
+  LONGHAUL_ASSERT(static_cast<std::int64_t>(keys.row_keys.size()) == x.rows, "one key per row");
+  kernels::cpu_kernels().dropout({.dtype = dtype,
+                                  .x = x.data,
+                                  .x_pitch = x.pitch,
+                                  .y = y.data,
+                                  .y_pitch = y.pitch,
+                                  .row_keys = keys.row_keys.data(),
+                                  .seed_key = keys.seed_key,
+                                  .first_column = first_column,
+                                  .rows = x.rows,
+                                  .width = x.width,
+                                  .probability = keys.probability,
+                                  .add = output == DropoutOutput::kAccumulate},
+                                 nullptr);
+}
+
+void add_uniform_noise(const at::Tensor& x_SW, std::span<const std::uint64_t> row_keys,
+                       std::span<const float> magnitude, std::uint64_t seed_key) {
+  const base::Dtype dtype = element_type(x_SW, "x");
+  const Rows x = rows_of(x_SW, "x", dtype);
+  LONGHAUL_ASSERT(static_cast<std::int64_t>(row_keys.size()) == x.rows &&
+                      static_cast<std::int64_t>(magnitude.size()) == x.rows,
+                  "one key and one magnitude per row");
+  kernels::cpu_kernels().uniform_noise({.dtype = dtype,
+                                        .x = x.data,
+                                        .pitch = x.pitch,
+                                        .row_keys = row_keys.data(),
+                                        .magnitude = magnitude.data(),
+                                        .seed_key = seed_key,
+                                        .rows = x.rows,
+                                        .width = x.width},
+                                       nullptr);
+}
+
+}  // namespace longhaul::ops

@@ -1,0 +1,50 @@
+// Runs one optimizer step's forward and backward on any (dp, sp) layout of threads-as-ranks and returns the global
+// loss and the summed gradients.
+#pragma once
+
+#include "config/model_config.h"
+#include "dist/ulysses.h"
+#include "model/decoder_model.h"
+#include "model/tiny_models.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace longhaul::testing {
+
+struct Layout {
+  std::int64_t sp = 1;
+  std::int64_t dp = 1;
+};
+
+struct StepResult {
+  double loss_sum = 0;
+  std::int64_t targets = 0;
+  std::int64_t correct = 0;
+  std::map<std::string, at::Tensor> gradients;
+};
+
+/// How one run deviates from the product, for the tests that must see a fault.
+struct StepOptions {
+  config::LayerPolicy policy{};
+  double lora_dropout = 0;
+  double neftune_alpha = 0;
+  at::ScalarType dtype = at::kFloat;
+  /// Replaces the exchange; null: the product's.
+  std::function<std::unique_ptr<dist::UlyssesExchange>(
+      dist::Communicator&, std::vector<config::RankHeads>, std::int64_t head_dim)>
+      make_exchange{};
+};
+
+/// `rows[i]` goes to dp group i % dp. Each token's loss is scaled by 1 / all targets.
+StepResult run_step(const std::string& model_name, Tuning tuning, Layout layout,
+                    const std::vector<data::PackedBatch>& rows, const StepOptions& options = {});
+
+/// Empty when ‖g − g₁‖ ≤ limit · max(‖g₁‖, 1e-3 · ‖all g₁‖) for every parameter, else what differs.
+std::string compare_gradients(const std::map<std::string, at::Tensor>& got,
+                              const std::map<std::string, at::Tensor>& expected, double limit);
+
+}  // namespace longhaul::testing
