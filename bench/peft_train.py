@@ -21,7 +21,9 @@ def build(args):
     if args.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
-    lora = LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
+    lora = LoraConfig(
+        r=16, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
     return get_peft_model(model, lora).train()
 
 
@@ -37,9 +39,13 @@ def main():
     torch.manual_seed(0)
     model = build(args)
     with open(args.text, encoding="utf-8") as source:
-        ids = AutoTokenizer.from_pretrained(args.model)(source.read(), return_tensors="pt").input_ids[:, : args.tokens]
+        ids = AutoTokenizer.from_pretrained(args.model)(
+            source.read(), return_tensors="pt"
+        ).input_ids[:, : args.tokens]
     if ids.shape[1] != args.tokens:
-        raise SystemExit(f"peft_train: error: the text has {ids.shape[1]} tokens, expected at least {args.tokens}")
+        raise SystemExit(
+            f"peft_train: error: the text has {ids.shape[1]} tokens, expected at least {args.tokens}"
+        )
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1)
     result = {"loss": [], "seconds": []}

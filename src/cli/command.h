@@ -7,8 +7,10 @@
 
 namespace longhaul::cli {
 
-/// `sft` and `pt`: trains, returns 0, or 130/143 after an interrupt.
-int run_sft(const config::Config& config);
+class RankSession;
+
+/// `sft` and `pt`: trains as one rank, returns 0, or 130/143 after an interrupt.
+int run_sft(const config::Config& config, RankSession& session);
 /// Prints what `sft` would do, from config.json only.
 int run_plan(const config::Config& config);
 /// Chat in a terminal, or a batch over a JSONL file.
@@ -19,9 +21,5 @@ int run_export(const config::Config& config);
 int run_data(const config::Config& config);
 /// One line per part of this machine; 0 when some device can train, else 3.
 int run_doctor(const config::Config& config);
-
-/// Rank and number of ranks as the launch environment says (NPROC_PER_NODE, torchrun, Slurm,
-/// mpirun).
-config::LaunchInfo read_launch_info();
 
 }  // namespace longhaul::cli

@@ -1,5 +1,5 @@
 // `longhaul doctor`: one line per part of the machine, `ok`, a note, or what to do about it.
-#include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>

@@ -1,38 +1,44 @@
-// The program: words → command → validated Config → the command's function. The only place that
-// prints errors and maps them to exit codes: 0 done, 2 the user can fix it, 3 the machine, 4 our
-// bug.
+// The program: words → command → validated Config → ranks if they must be started → the command's
+// function. The only place that maps errors to exit codes: 0 done, 2 the user can fix it, 3 the
+// machine, 4 our bug.
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/launch.h"
 #include "cli/versions.h"
 #include "config/options.h"
 #include "config/validate.h"
+#include "dist/comm_error.h"
+#include "dist/rendezvous.h"
 
 namespace longhaul::cli {
 namespace {
 
 using Words = std::vector<std::string>;
+using Session = std::optional<RankSession>;
 
 constexpr int kUserExit = 2;
 constexpr int kMachineExit = 3;
 constexpr int kBugExit = 4;
 
-void print_problems(const base::Error& error) {
-  for (const base::Problem& problem : error.problems()) {
-    fmt::print(stderr, "longhaul: error: {}\n", problem.line());
-  }
-}
+/// How the program ends when it does not end well.
+struct Failure {
+  int exit_code = kBugExit;
+  std::vector<std::string> lines{};
+  bool is_peers_fault = false;
+};
 
 config::Command command_of(const std::string& word) {
   const auto command = config::find_command(word);
@@ -48,14 +54,22 @@ config::Command command_of(const std::string& word) {
   return *command;
 }
 
+bool is_training(config::Command command) {
+  return command == config::Command::kSft || command == config::Command::kPt;
+}
+
+bool is_set(const std::string& name) {
+  return std::getenv(name.c_str()) != nullptr;  // NOLINT(concurrency-mt-unsafe): one thread so far
+}
+
 /// Sets what the options file asks for and is not set yet, then starts over: libraries read their
 /// variables when they are loaded. The second start finds everything set.
 void apply_environment(const config::ParsedOptions& parsed, char** argv) {
   bool changed = false;
   for (const auto& [name, value] : parsed.environment) {
-    if (::getenv(name.c_str()) == nullptr) {                   // NOLINT(concurrency-mt-unsafe)
-      ::setenv(name.c_str(), value.c_str(), 0);                // NOLINT(concurrency-mt-unsafe)
-      changed = ::getenv(name.c_str()) != nullptr || changed;  // NOLINT(concurrency-mt-unsafe)
+    if (!is_set(name)) {
+      ::setenv(name.c_str(), value.c_str(), 0);  // NOLINT(concurrency-mt-unsafe): one thread so far
+      changed = is_set(name) || changed;
     }
   }
   if (changed) {
@@ -64,11 +78,25 @@ void apply_environment(const config::ParsedOptions& parsed, char** argv) {
   }
 }
 
-int run_command(const config::Config& config) {
+/// This rank, or the ranks that NPROC_PER_NODE asks for; starts nothing. Commands that are one
+/// process have one rank, but `plan` and `data` speak of the training they are asked about.
+config::LaunchInfo launch_numbers(config::Command command, const dist::Environment& environment) {
+  if (command == config::Command::kInfer || command == config::Command::kExport) {
+    return {};
+  }
+  const dist::RankEnvironment rank = dist::read_rank_environment(environment);
+  if (rank.source != dist::RankSource::kNobody) {
+    return rank.info;
+  }
+  const dist::RankRequest request = dist::read_rank_request(environment);
+  config::LaunchInfo info;
+  info.ranks = request.ranks_per_node * request.nodes;
+  info.local_ranks = request.ranks_per_node;
+  return info;
+}
+
+int run_alone(const config::Config& config) {
   switch (config.command) {
-    case config::Command::kSft:
-    case config::Command::kPt:
-      return run_sft(config);
     case config::Command::kPlan:
       return run_plan(config);
     case config::Command::kInfer:
@@ -79,12 +107,9 @@ int run_command(const config::Config& config) {
       return run_data(config);
     case config::Command::kDoctor:
       return run_doctor(config);
-    case config::Command::kEval:
-    case config::Command::kBench:
-    case config::Command::kWebUi:
-      break;
+    default:
+      throw base::InternalError({.where = "longhaul", .what = "command without a function"});
   }
-  throw base::InternalError({.where = "longhaul", .what = "command without a function"});
 }
 
 /// Rank 0 speaks; notices of `data` go to standard error, because its standard output is data.
@@ -99,7 +124,26 @@ void install_log(const config::Config& config) {
   });
 }
 
-int run_with_options(config::Command command, const Words& words, char** argv) {
+/// Starts the ranks, or trains as the rank that this process is.
+int train(const config::Config& config, const dist::Environment& environment, Session& session,
+          char** argv) {
+  const config::DeviceChoice device =
+      config.on_cpu() ? config::DeviceChoice::kCpu : config::DeviceChoice::kCuda;
+  const LaunchDecision decision = decide_launch(environment, device);
+  if (decision.kind == LaunchDecision::Kind::kStartRanks) {
+    return run_ranks_under_mpirun(decision, argv);
+  }
+  install_log(config);
+  for (const std::string& notice : decision.notices) {
+    base::log_line(notice);
+  }
+  for (const std::string& note : config.notes) {
+    base::log_line(note);
+  }
+  return run_sft(config, *session);
+}
+
+int run_with_options(config::Command command, const Words& words, Session& session, char** argv) {
   const config::ParsedOptions parsed = config::parse_options(command, words);
   if (parsed.wants_help) {
     fmt::print("{}", config::command_help(command));
@@ -116,25 +160,22 @@ int run_with_options(config::Command command, const Words& words, char** argv) {
     return run_doctor(parsed.config);
   }
   apply_environment(parsed, argv);
-  const config::LaunchInfo launch = read_launch_info();
-  config::Config config;
-  try {
-    config = config::load_config(parsed, launch);
-  } catch (const base::Error&) {
-    // Every rank sees the same options; one of them says what is wrong with them.
-    if (launch.rank != 0) {
-      return kUserExit;
-    }
-    throw;
+  const dist::Environment environment = dist::process_environment();
+  if (is_training(command)) {
+    session.emplace(environment);
+  }
+  const config::Config config = config::load_config(parsed, launch_numbers(command, environment));
+  if (is_training(command)) {
+    return train(config, environment, session, argv);
   }
   install_log(config);
   for (const std::string& note : config.notes) {
     base::log_line(note);
   }
-  return run_command(config);
+  return run_alone(config);
 }
 
-int run(const Words& words, char** argv) {
+int run(const Words& words, Session& session, char** argv) {
   if (words.empty()) {
     throw base::UserError(
         {.where = "longhaul", .what = "no command", .hint = "longhaul --help lists the commands"});
@@ -151,39 +192,69 @@ int run(const Words& words, char** argv) {
     fmt::print("{}", config::config_markdown());
     return 0;
   }
-  return run_with_options(command_of(words[0]), Words(words.begin() + 1, words.end()), argv);
+  return run_with_options(command_of(words[0]), Words(words.begin() + 1, words.end()), session,
+                          argv);
 }
 
-/// One line for what is not an error of ours; libtorch's texts carry a stack trace below the first
-/// line.
-int report_foreign(const std::string& text, int code) {
+Failure failure_of(const base::Error& error, int exit_code) {
+  Failure failure{.exit_code = exit_code};
+  for (const base::Problem& problem : error.problems()) {
+    failure.lines.push_back(problem.line());
+  }
+  return failure;
+}
+
+/// An error of a library: one line (libtorch's texts carry a stack trace below the first).
+Failure foreign_failure(const std::string& text, int exit_code) {
   const base::Problem problem{.where = "longhaul", .what = text.substr(0, text.find('\n'))};
-  fmt::print(stderr, "longhaul: error: {}\n", problem.line());
-  return code;
+  return {.exit_code = exit_code, .lines = {problem.line()}};
+}
+
+Failure current_failure() {
+  try {
+    throw;
+  } catch (const base::UserError& error) {
+    return failure_of(error, kUserExit);
+  } catch (const dist::PeerError& error) {
+    Failure failure = failure_of(error, kMachineExit);
+    failure.is_peers_fault = true;
+    return failure;
+  } catch (const base::SystemError& error) {
+    return failure_of(error, kMachineExit);
+  } catch (const base::Error& error) {
+    return failure_of(error, kBugExit);
+  } catch (const c10::OutOfMemoryError& error) {
+    return foreign_failure(fmt::format("out of memory: {}. longhaul plan shows what fits",
+                                       error.what_without_backtrace()),
+                           kMachineExit);
+  } catch (const c10::Error& error) {
+    return foreign_failure(error.what_without_backtrace(), kBugExit);
+  } catch (const std::bad_alloc&) {
+    return foreign_failure("out of memory. longhaul plan shows what fits", kMachineExit);
+  } catch (const std::exception& error) {
+    return foreign_failure(error.what(), kBugExit);
+  }
 }
 
 int run_and_report(int argc, char** argv) {
+  Session session;
   try {
-    return run(Words(argv + 1, argv + argc), argv);
-  } catch (const base::UserError& error) {
-    print_problems(error);
-    return kUserExit;
-  } catch (const base::SystemError& error) {
-    print_problems(error);
-    return kMachineExit;
-  } catch (const base::Error& error) {
-    print_problems(error);
-    return kBugExit;
-  } catch (const c10::OutOfMemoryError& error) {
-    return report_foreign(fmt::format("out of memory: {}. longhaul plan shows what fits",
-                                      error.what_without_backtrace()),
-                          kMachineExit);
-  } catch (const c10::Error& error) {
-    return report_foreign(error.what_without_backtrace(), kBugExit);
-  } catch (const std::bad_alloc&) {
-    return report_foreign("out of memory. longhaul plan shows what fits", kMachineExit);
-  } catch (const std::exception& error) {
-    return report_foreign(error.what(), kBugExit);
+    const int code = run(Words(argv + 1, argv + argc), session, argv);
+    if (session) {
+      session->report_finished(code);
+    }
+    return code;
+  } catch (...) {
+    const Failure failure = current_failure();
+    if (session) {
+      session->report_error(failure.exit_code, failure.lines, failure.is_peers_fault);
+      return failure.exit_code;
+    }
+    std::fflush(stdout);
+    for (const std::string& line : failure.lines) {
+      fmt::print(stderr, "longhaul: error: {}\n", line);
+    }
+    return failure.exit_code;
   }
 }
 

@@ -15,7 +15,7 @@ std::string torch_version() {
 
 std::optional<std::string> cudnn_version() {
   const SharedObject library("libcudnn.so.9", "cudnn");
-  if (const auto* version = library.function<std::size_t()>("cudnnGetVersion")) {
+  if (auto* version = library.function<std::size_t()>("cudnnGetVersion")) {
     const std::size_t number = version();  // 91900 is 9.19.0
     return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
   }
@@ -25,7 +25,7 @@ std::optional<std::string> cudnn_version() {
 std::optional<std::string> nccl_version() {
   const SharedObject library("libnccl.so.2", "nccl");
   int number = 0;
-  const auto* version = library.function<int(int*)>("ncclGetVersion");
+  auto* version = library.function<int(int*)>("ncclGetVersion");
   if (version == nullptr || version(&number) != 0) {
     return std::nullopt;
   }

@@ -141,18 +141,7 @@ std::int64_t default_max_length(const Config& config, const ModelConfig& model) 
 
 void decide_lengths(Config& config, const ModelConfig& model,
                     std::vector<base::Problem>& problems) {
-  const std::optional<std::int64_t> packed =
-      config.data.packing ? config.data.packing_length : std::nullopt;
   config.max_length = config.data.max_length.value_or(default_max_length(config, model));
-  if (packed && config.max_length > *packed) {
-    if (config.data.max_length) {
-      problems.push_back({.where = "--packing_length",
-                          .what = "shorter than max_length, and samples are never cut",
-                          .got = fmt::format("{}", *packed),
-                          .expected = fmt::format("at least {}", config.max_length)});
-    }
-    config.max_length = *packed;
-  }
   if (config.max_length > kLongestRow) {
     problems.push_back({.where = "--ulysses_seq_len",
                         .what = "rows would be too long",
@@ -160,7 +149,20 @@ void decide_lengths(Config& config, const ModelConfig& model,
                         .expected = fmt::format("at most {}", kLongestRow)});
     config.max_length = kLongestRow;
   }
-  config.row_length = packed.value_or(config.max_length);
+  config.row_length = config.max_length;
+  if (!config.data.packing) {
+    return;
+  }
+  config.row_length = config.data.packing_length.value_or(config.max_length);
+  if (config.max_length > config.row_length) {
+    if (config.data.max_length) {
+      problems.push_back({.where = "--packing_length",
+                          .what = "shorter than max_length, and samples are never cut",
+                          .got = fmt::format("{}", config.row_length),
+                          .expected = fmt::format("at least {}", config.max_length)});
+    }
+    config.max_length = config.row_length;
+  }
 }
 
 void decide_mesh(Config& config, const ModelConfig& model, std::vector<base::Problem>& problems) {

@@ -69,8 +69,10 @@ std::optional<std::string> nearest_name(std::string_view word,
   std::optional<std::string> best;
   std::size_t best_distance = limit + 1;
   for (const std::string_view name : names) {
-    if (word.size() > kLongestWord) {
-      break;
+    const std::size_t longer = std::max(word.size(), name.size());
+    const std::size_t shorter = std::min(word.size(), name.size());
+    if (word.size() > kLongestWord || longer - shorter >= best_distance) {
+      continue;  // cannot be nearer
     }
     const std::size_t distance = edit_distance(word, name);
     if (distance < best_distance) {

@@ -41,7 +41,7 @@ class MpiCommunicator final : public Communicator {
   ~MpiCommunicator() override;
 
   [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return static_cast<int>(ranks()); }
+  [[nodiscard]] int size() const override { return static_cast<int>(num_ranks()); }
 
   void all_to_all(std::string_view name, const void* send, std::span<const std::int64_t> send_bytes,
                   void* receive, std::span<const std::int64_t> receive_bytes) override;
@@ -106,7 +106,7 @@ class MpiCommunicator final : public Communicator {
     return operation_place(transfer_.world().rank, step(), name);
   }
   [[nodiscard]] MpiWorld& world() const { return transfer_.world(); }
-  [[nodiscard]] std::size_t ranks() const { return transfer_.members().size(); }
+  [[nodiscard]] std::size_t num_ranks() const { return transfer_.members().size(); }
   std::byte* scratch(std::int64_t bytes);
   void gather_blocks(std::string_view name, const std::byte* mine, std::byte* all,
                      std::span<const std::int64_t> bytes);
@@ -150,7 +150,7 @@ std::byte* MpiCommunicator::scratch(std::int64_t bytes) {
 void MpiCommunicator::all_to_all(std::string_view name, const void* send,
                                  std::span<const std::int64_t> send_bytes, void* receive,
                                  std::span<const std::int64_t> receive_bytes) {
-  LONGHAUL_ASSERT(send_bytes.size() == ranks() && receive_bytes.size() == ranks(),
+  LONGHAUL_ASSERT(send_bytes.size() == num_ranks() && receive_bytes.size() == num_ranks(),
                   "all_to_all takes one size per rank");
   const auto mine = static_cast<std::size_t>(rank_);
   LONGHAUL_ASSERT(send_bytes[mine] == receive_bytes[mine],
@@ -203,7 +203,7 @@ void MpiCommunicator::gather_blocks(std::string_view name, const std::byte* mine
 
 void MpiCommunicator::all_gather(std::string_view name, const void* send, std::int64_t send_bytes,
                                  void* receive, std::span<const std::int64_t> receive_bytes) {
-  LONGHAUL_ASSERT(receive_bytes.size() == ranks() &&
+  LONGHAUL_ASSERT(receive_bytes.size() == num_ranks() &&
                       receive_bytes[static_cast<std::size_t>(rank_)] == send_bytes,
                   "all_gather takes one size per rank");
   const Operation operation(*this, name);
@@ -228,10 +228,10 @@ void MpiCommunicator::all_reduce(std::string_view name, std::span<T> values, Com
 template <typename T>
 void MpiCommunicator::sum_small(std::string_view name, std::span<T> values, Combine<T> combine) {
   const auto block = static_cast<std::int64_t>(values.size_bytes());
-  const std::vector<std::int64_t> bytes(ranks(), block);
+  const std::vector<std::int64_t> bytes(num_ranks(), block);
   std::byte* all = scratch(block * size());
   gather_blocks(name, reinterpret_cast<const std::byte*>(values.data()), all, bytes);
-  for (std::size_t rank = 0; rank < ranks(); ++rank) {
+  for (std::size_t rank = 0; rank < num_ranks(); ++rank) {
     const std::span<const T> one(reinterpret_cast<const T*>(all) + rank * values.size(),
                                  values.size());
     if (rank == 0) {
@@ -245,7 +245,7 @@ void MpiCommunicator::sum_small(std::string_view name, std::span<T> values, Comb
 /// Each rank adds up one part of the values and hands the result to all.
 template <typename T>
 void MpiCommunicator::sum_large(std::string_view name, std::span<T> values, Combine<T> combine) {
-  const auto ranks = static_cast<std::int64_t>(ranks());
+  const auto ranks = static_cast<std::int64_t>(num_ranks());
   const auto count = static_cast<std::int64_t>(values.size());
   const auto begin_of = [&](std::int64_t rank) { return count * rank / ranks; };
   const std::int64_t my_begin = begin_of(rank_);
@@ -284,7 +284,7 @@ void MpiCommunicator::reduce_scatter_sum(std::string_view name, std::span<const 
                                          std::span<float> receive,
                                          std::span<const std::int64_t> block_elements) {
   const auto my_elements = static_cast<std::int64_t>(receive.size());
-  LONGHAUL_ASSERT(block_elements.size() == ranks() &&
+  LONGHAUL_ASSERT(block_elements.size() == num_ranks() &&
                       block_elements[static_cast<std::size_t>(rank_)] == my_elements,
                   "reduce_scatter takes one size per rank and a result of this rank's size");
   const Operation operation(*this, name);
@@ -352,7 +352,7 @@ void MpiCommunicator::broadcast(std::string_view name, void* data, std::int64_t 
 
 void MpiCommunicator::barrier(std::string_view name) {
   const Operation operation(*this, name);
-  const std::vector<std::int64_t> bytes(ranks(), 1);
+  const std::vector<std::int64_t> bytes(num_ranks(), 1);
   const std::byte mine{};
   gather_blocks(name, &mine, scratch(size()), bytes);
 }
@@ -365,8 +365,8 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color) {
     int context;
   };
   const Proposal mine{.color = color, .context = world().next_context};
-  std::vector<Proposal> all(ranks());
-  const std::vector<std::int64_t> bytes(ranks(), sizeof(Proposal));
+  std::vector<Proposal> all(num_ranks());
+  const std::vector<std::int64_t> bytes(num_ranks(), sizeof(Proposal));
   all_gather("split", &mine, sizeof(Proposal), all.data(), bytes);
   std::vector<int> members;
   int context = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "metrics/curves.h"
@@ -43,12 +44,15 @@ std::vector<double> nice_ticks(double low, double high, int max_ticks) {
   if (!(high > low) || max_ticks < 2) {
     return {low};
   }
-  double step = nice_step((high - low) / (max_ticks - 1));
+  const double step = nice_step((high - low) / (max_ticks - 1));
+  if (!std::isnormal(step)) {
+    return {low};
+  }
   const double slack = 1e-9 * (high - low);
+  const double first = std::ceil((low - slack) / step);
   std::vector<double> ticks;
-  const auto first = std::ceil((low - slack) / step);
-  for (double i = first; i * step <= high + slack; ++i) {
-    ticks.push_back(i == 0 ? 0.0 : i * step);
+  for (int i = 0; i < max_ticks && (first + i) * step <= high + slack; ++i) {
+    ticks.push_back(first + i == 0 ? 0.0 : (first + i) * step);
   }
   return ticks;
 }
@@ -69,7 +73,7 @@ std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
     for (const double tick : ticks) {
       std::string text =
           fmt::format(fmt::runtime(scientific ? "{:.{}e}" : "{:.{}f}"), tick, digits);
-      exact = exact && std::abs(std::stod(text) - tick) <= 1e-6 * largest;
+      exact = exact && std::abs(std::strtod(text.c_str(), nullptr) - tick) <= 1e-6 * largest;
       texts.push_back(tick == 0 ? "0" : short_exponent(std::move(text)));
     }
     if (exact && all_different(texts)) {

@@ -31,6 +31,10 @@ constexpr std::size_t kSmoothFrom = 20;  // fewer points read better as they are
 constexpr std::size_t kWindowsPerCurve = 25;
 constexpr std::size_t kMarkersUpTo = 60;  // more markers would hide the line
 
+/// Values beyond this cannot be scaled to pixels and are treated like infinity.
+constexpr double kLargest = 1e300;
+bool is_drawable(double value) { return std::abs(value) < kLargest; }
+
 struct Color {
   double red, green, blue, alpha;
 };
@@ -89,7 +93,7 @@ std::optional<Axis> value_axis(const std::vector<CurvePoint>& points) {
             .last_pixel = kTop,
             .ticks = {}};
   for (const CurvePoint& point : points) {
-    if (std::isfinite(point.value)) {
+    if (is_drawable(point.value)) {
       axis.low = std::min(axis.low, point.value);
       axis.high = std::max(axis.high, point.value);
     }
@@ -100,8 +104,8 @@ std::optional<Axis> value_axis(const std::vector<CurvePoint>& points) {
   constexpr double kMargin = 0.06;
   const bool starts_at_zero = axis.low >= 0 && axis.low < 0.25 * axis.high;
   double spread = axis.high - axis.low;
-  if (spread <= 1e-12 * std::max(std::abs(axis.low), std::abs(axis.high)) || spread == 0) {
-    spread = axis.low == 0 ? 1 : std::abs(axis.low);
+  if (spread <= 1e-12 * std::max(std::abs(axis.low), std::abs(axis.high)) || spread < 1e-290) {
+    spread = std::abs(axis.low) > 1e-290 ? std::abs(axis.low) : 1;
   }
   axis.low = starts_at_zero ? 0 : axis.low - kMargin * spread;
   axis.high += kMargin * spread;
@@ -168,7 +172,7 @@ void draw_line(cairo_t* context, const std::vector<CurvePoint>& points, const Ax
   cairo_set_line_width(context, width);
   bool pen_down = false;
   for (const CurvePoint& point : points) {
-    if (!std::isfinite(point.value)) {
+    if (!is_drawable(point.value)) {
       pen_down = false;
       continue;
     }
@@ -190,7 +194,7 @@ void draw_markers(cairo_t* context, const std::vector<CurvePoint>& points, const
   constexpr double kFullCircle = 6.283185307179586;
   set_color(context, kStrong);
   for (const CurvePoint& point : points) {
-    if (std::isfinite(point.value)) {
+    if (is_drawable(point.value)) {
       cairo_new_sub_path(context);
       cairo_arc(context, steps.pixel(static_cast<double>(point.step)), values.pixel(point.value),
                 kRadius, 0, kFullCircle);
@@ -276,7 +280,7 @@ void Curves::draw(const std::filesystem::path& folder) const {
   base::make_folder(folder);
   for (const auto& [tag, points] : points_) {
     const bool any = std::any_of(points.begin(), points.end(),
-                                 [](const auto& point) { return std::isfinite(point.value); });
+                                 [](const auto& point) { return is_drawable(point.value); });
     if (any) {
       base::write_file_atomically(folder / curve_file_name(tag), draw_curve_png(tag, points));
     }

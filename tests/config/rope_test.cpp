@@ -35,8 +35,8 @@ TEST(Rope, FrequenciesEqualTransformersToTheLastBitOfAPower) {
     }
   }
   EXPECT_GT(checked, 500U);
-  // Smoothing amplifies one last bit; the library's power function and transformers' vectorised one differ in the last bit now and
-  // then.
+  // Smoothing amplifies one last bit; the library's power function and transformers' vectorised one
+  // differ in the last bit now and then.
   EXPECT_GE(equal * 100, checked * 90) << equal << " of " << checked;
 }
 

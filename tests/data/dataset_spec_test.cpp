@@ -36,7 +36,8 @@ class DatasetSpecTest : public testing::Test {
   }
   [[nodiscard]] std::vector<std::string> files(const std::string& value) const {
     std::vector<std::string> names;
-    for (const auto& path : resolve({value}).front().files) {
+    const auto sources = resolve({value});
+    for (const auto& path : sources.front().files) {
       EXPECT_TRUE(path.is_absolute());
       names.push_back(path.lexically_relative(folder_.path()).string());
     }

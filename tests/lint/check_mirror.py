@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Every src/<folder>/<file>.cpp has tests/<folder>/<file>_test.cpp, or a line in mirror_exemptions.txt.
 
-A line there is `source  test  reason`: the file that tests it instead, which must exist.
+A line there is `source  test  reason`: the file that tests it instead, which must exist. `*` in the source stands
+for any text.
 """
 
 import pathlib
@@ -22,10 +23,10 @@ def read_exemptions():
             findings.append(f"{EXEMPTIONS.name}:{number}: expected source, test and reason")
             continue
         source, test = parts[:2]
-        for name in (source, test):
-            if not (ROOT / name).exists():
-                findings.append(f"{EXEMPTIONS.name}:{number}: {name} does not exist")
-        exempt[source] = test
+        matched = [str(p.relative_to(ROOT)) for p in ROOT.glob(source)]
+        if not matched or not (ROOT / test).exists():
+            findings.append(f"{EXEMPTIONS.name}:{number}: {source} or {test} does not exist")
+        exempt.update({name: test for name in matched})
     return exempt, findings
 
 
@@ -38,7 +39,9 @@ def main():
         test = f"tests/{path.parent.name}/{path.stem}_test.cpp"
         has_test = (ROOT / test).exists()
         if source in exempt and has_test:
-            findings.append(f"{EXEMPTIONS.name}: {source} has a test of its own now; remove its line")
+            findings.append(
+                f"{EXEMPTIONS.name}: {source} has a test of its own now; remove its line"
+            )
         elif source not in exempt and not has_test:
             findings.append(f"{source}: no {test}, and no line in tests/lint/{EXEMPTIONS.name}")
     finish(findings, checked)

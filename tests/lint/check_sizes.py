@@ -12,7 +12,9 @@ from sources import ROOT, finish, project_files
 MAX_FILE, MAX_FUNCTION = 500, 60
 OWN_LIMITS = {"CMakeLists.txt": 90, "README.md": 120, "src/train/trainer.cpp": 300}
 CODE = {".cpp", ".h", ".cu", ".cuh", ".py", ".sh", ".cmake"}
-NOT_A_FUNCTION = re.compile(r"^\s*(namespace|struct|class|enum|union|extern|using|#|//|\}|\)|public|private|protected)")
+NOT_A_FUNCTION = re.compile(
+    r"^\s*(namespace|struct|class|enum|union|extern|using|#|//|\}|\)|public|private|protected)"
+)
 
 
 def cpp_functions(lines):
@@ -23,8 +25,11 @@ def cpp_functions(lines):
             if line != indent + "}":
                 continue
             start = end - 1
-            while start >= 0 and not (lines[start].startswith(indent) and lines[start][len(indent) :][:1].strip()
-                                      and not lines[start][len(indent) :].startswith(("}", "#", ")", "//"))):
+            while start >= 0 and not (
+                lines[start].startswith(indent)
+                and lines[start][len(indent) :][:1].strip()
+                and not lines[start][len(indent) :].startswith(("}", "#", ")", "//"))
+            ):
                 start -= 1
             if start >= 0 and not NOT_A_FUNCTION.match(lines[start]):
                 result.append((start + 1, end - start + 1))
@@ -32,8 +37,11 @@ def cpp_functions(lines):
 
 
 def python_functions(text):
-    return [(node.lineno, node.end_lineno - node.lineno + 1) for node in ast.walk(ast.parse(text))
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return [
+        (node.lineno, node.end_lineno - node.lineno + 1)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
 
 
 def main():
@@ -48,10 +56,16 @@ def main():
         lines = text.splitlines()
         if len(lines) > limit:
             findings.append(f"{name}: {len(lines)} lines, at most {limit}")
-        functions = python_functions(text) if path.suffix == ".py" else cpp_functions(lines) if path.suffix in (".cpp", ".h", ".cu", ".cuh") else []
+        functions = (
+            python_functions(text)
+            if path.suffix == ".py"
+            else cpp_functions(lines) if path.suffix in (".cpp", ".h", ".cu", ".cuh") else []
+        )
         for line, length in functions:
             if length > MAX_FUNCTION:
-                findings.append(f"{name}:{line}: a function of {length} lines, at most {MAX_FUNCTION}")
+                findings.append(
+                    f"{name}:{line}: a function of {length} lines, at most {MAX_FUNCTION}"
+                )
     finish(findings, checked)
 
 

@@ -7,8 +7,27 @@ from sources import ROOT, finish, project_files
 
 # Written in pieces, so that this file passes its own check.
 FORBIDDEN = [
-    ("an absolute path of one machine", re.compile(r"(?<![\w.])/(?:" + "|".join(["work", "root", "ho" + "me/\\w+", "opt/\\w+", "mnt"]) + r")(?:/|\b)")),
-    ("a registry's host", re.compile("|".join(["py" + r"pi\.org", "python" + r"hosted\.org", "deb\\." + r"debian\.org", "download\\." + r"pytorch\.org"]))),
+    (
+        "an absolute path of one machine",
+        re.compile(
+            r"(?<![\w.])/(?:"
+            + "|".join(["work", "root", "ho" + "me/\\w+", "opt/\\w+", "mnt"])
+            + r")(?:/|\b)"
+        ),
+    ),
+    (
+        "a registry's host",
+        re.compile(
+            "|".join(
+                [
+                    "py" + r"pi\.org",
+                    "python" + r"hosted\.org",
+                    "deb\\." + r"debian\.org",
+                    "download\\." + r"pytorch\.org",
+                ]
+            )
+        ),
+    ),
 ]
 BINARY = {".png", ".safetensors", ".bin", ".pt", ".tiktoken", ".gz"}
 

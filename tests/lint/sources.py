@@ -18,7 +18,11 @@ def project_files():
         names = None
     if names is not None:
         return sorted(ROOT / name for name in names if (ROOT / name).is_file())
-    return sorted(p for p in ROOT.rglob("*") if p.is_file() and SKIPPED_FOLDERS.isdisjoint(p.relative_to(ROOT).parts))
+    return sorted(
+        p
+        for p in ROOT.rglob("*")
+        if p.is_file() and SKIPPED_FOLDERS.isdisjoint(p.relative_to(ROOT).parts)
+    )
 
 
 def finish(findings, checked):

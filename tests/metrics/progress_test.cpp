@@ -27,9 +27,10 @@ TEST(ProgressLine, LeavesOutWhatIsNotKnownYet) {
 }
 
 TEST(ProgressBar, FillsAWideTerminalWithinLimits) {
-  EXPECT_EQ(progress_bar(kTypical, 100),
-            " 12% [=>                  ] 12/100 | loss 1.2346 | 5,210 tokens/s | 3.1 GiB | 1m 3s, "
-            "ETA 7m 42s");
+  EXPECT_EQ(
+      progress_bar(kTypical, 100),
+      " 12% [===>                     ] 12/100 | loss 1.2346 | 5,210 tokens/s | 3.1 GiB | 1m 3s, "
+      "ETA 7m 42s");
   EXPECT_LE(progress_bar(kTypical, 1000).size(), 130U);
 }
 

@@ -71,6 +71,15 @@ def random_text(rng):
     return "".join(parts)
 
 
+def every_code_point():
+    """Each code point of the planes in use once, beside letters, digits, spaces and combining marks."""
+    points = [p for p in (*range(0x40000), *range(0xE0000, 0xE0200), 0xF0000, 0x10FFFD) if not 0xD800 <= p < 0xE000]
+    for start in range(0, len(points), 500):
+        some = [chr(p) for p in points[start:start + 500]]
+        yield "".join(some)
+        yield "".join(f"a{c}b 1{c}2 {c}\u0301\u0323" for c in some)
+
+
 def run_tool(tool, command, folder, rows):
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     result = subprocess.run([tool, command, folder], input=lines, capture_output=True, text=True, check=False)
@@ -113,6 +122,7 @@ def main():
     parser.add_argument("--texts", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--only", default="")
+    parser.add_argument("--every-code-point", nargs="*", default=[], help="folders that get every code point too")
     options = parser.parse_args()
     problems = []
     folders = sorted(path.parent for path in options.folders.glob("*/tokenizer.json"))
@@ -121,6 +131,8 @@ def main():
         if options.only in folder.name:
             rng = random.Random(options.seed)
             texts = FIXED + [random_text(rng) for _ in range(options.texts)]
+            if folder.name in options.every_code_point:
+                texts += every_code_point()
             problems += check(options.tool, folder, texts, rng)
     for problem in problems:
         print("DIFFERS", problem)

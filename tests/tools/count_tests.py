@@ -15,7 +15,9 @@ def main():
         if status == "run":
             passed += 1
         else:
-            what = {"fail": "", "notrun": " (did not run)", "disabled": " (disabled)"}.get(status, f" ({status})")
+            what = {"fail": "", "notrun": " (did not run)", "disabled": " (disabled)"}.get(
+                status, f" ({status})"
+            )
             failed.append(case.get("name") + what)
     print(passed, len(failed))
     for name in failed:

@@ -19,16 +19,33 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools/gguf_to_hf.py"
 DEMO = ROOT / "demo/model"
-NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-         "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
-         "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+NAMES = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
 
 
 def tiny_model(tied):
     torch.manual_seed(7)
-    config = LlamaConfig(hidden_size=48, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
-                         intermediate_size=80, vocab_size=260, max_position_embeddings=512, rms_norm_eps=1e-5,
-                         rope_theta=12345.0, tie_word_embeddings=tied)
+    config = LlamaConfig(
+        hidden_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        intermediate_size=80,
+        vocab_size=260,
+        max_position_embeddings=512,
+        rms_norm_eps=1e-5,
+        rope_theta=12345.0,
+        tie_word_embeddings=tied,
+    )
     model = LlamaForCausalLM(config).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -38,7 +55,12 @@ def tiny_model(tied):
 def permuted(weight, heads):
     """The order in which llama.cpp stores q and k rows: element i of a head's second half follows element i of its first."""
     half = weight.shape[0] // heads // 2
-    rows = [head * 2 * half + part * half + i for head in range(heads) for i in range(half) for part in (0, 1)]
+    rows = [
+        head * 2 * half + part * half + i
+        for head in range(heads)
+        for i in range(half)
+        for part in (0, 1)
+    ]
     return weight[rows]
 
 
@@ -46,7 +68,9 @@ def byte_tokens():
     """The 256 byte letters of byte-level BPE, a merge, and three special tokens."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-    return ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + list(bytes_to_unicode().values()) + ["12"]
+    return (
+        ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + list(bytes_to_unicode().values()) + ["12"]
+    )
 
 
 def write_gguf(model, path, **changes):
@@ -87,8 +111,11 @@ def write_gguf(model, path, **changes):
 
 
 def gguf_name(name):
-    fixed = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-             "lm_head.weight": "output.weight"}
+    fixed = {
+        "model.embed_tokens.weight": "token_embd.weight",
+        "model.norm.weight": "output_norm.weight",
+        "lm_head.weight": "output.weight",
+    }
     if name in fixed:
         return fixed[name]
     _, _, layer, rest = name.split(".", 3)
@@ -96,7 +123,9 @@ def gguf_name(name):
 
 
 def convert(source, folder):
-    return subprocess.run([sys.executable, TOOL, source, folder], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, TOOL, source, folder], capture_output=True, text=True, check=False
+    )
 
 
 class GgufToHf(unittest.TestCase):
@@ -128,7 +157,9 @@ class GgufToHf(unittest.TestCase):
         self.assertEqual(tokenizer.tokenize("a12<|im_end|>"), ["a", "1", "2", "<|im_end|>"])
 
     def test_refuses_what_it_does_not_know(self):
-        for number, (changes, word) in enumerate([({"pre": "llama-bpe"}, "llama-bpe"), ({"rope_dimension": 4}, "rotary")]):
+        for number, (changes, word) in enumerate(
+            [({"pre": "llama-bpe"}, "llama-bpe"), ({"rope_dimension": 4}, "rotary")]
+        ):
             path, folder = self.path / f"{number}.gguf", self.path / f"hf{number}"
             write_gguf(tiny_model(True), path, **changes)
             done = convert(path, folder)
@@ -137,13 +168,21 @@ class GgufToHf(unittest.TestCase):
             self.assertFalse(folder.exists())
 
     def test_demo_model_knows_the_capital_of_france(self):
-        tokenizer, model = AutoTokenizer.from_pretrained(DEMO), AutoModelForCausalLM.from_pretrained(DEMO)
+        tokenizer, model = AutoTokenizer.from_pretrained(
+            DEMO
+        ), AutoModelForCausalLM.from_pretrained(DEMO)
         config = json.loads((DEMO / "config.json").read_text())
-        self.assertEqual((config["max_position_embeddings"], config["rope_theta"]), (8192, 100000.0))
+        self.assertEqual(
+            (config["max_position_embeddings"], config["rope_theta"]), (8192, 100000.0)
+        )
         self.assertEqual(tokenizer.tokenize("in 1969"), ["in", "Ġ", "1", "9", "6", "9"])
         chat = [{"role": "user", "content": "What is the capital of France?"}]
-        ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-        answer = model.generate(**ids, max_new_tokens=12, do_sample=False)[0][ids["input_ids"].shape[1]:]
+        ids = tokenizer.apply_chat_template(
+            chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        answer = model.generate(**ids, max_new_tokens=12, do_sample=False)[0][
+            ids["input_ids"].shape[1] :
+        ]
         self.assertEqual(tokenizer.decode(answer), "The capital of France is Paris.<|im_end|>")
 
 

@@ -27,7 +27,10 @@ by itself, and so on.
 
 
 def rows(name):
-    return [json.loads(line)["messages"] for line in (ROOT / "demo/data" / name).read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)["messages"]
+        for line in (ROOT / "demo/data" / name).read_text(encoding="utf-8").splitlines()
+    ]
 
 
 class MakeDemoData(unittest.TestCase):
@@ -58,14 +61,22 @@ class MakeDemoData(unittest.TestCase):
         lengths = [len(tokenizer.encode(row[0]["content"]).ids) for row in train]
         self.assertGreater(sum(n > 1500 for n in lengths), len(lengths) / 2)
         self.assertGreater(sum(n > 8192 for n in lengths), 10)
-        self.assertTrue({row[0]["content"] for row in train}.isdisjoint(row[0]["content"] for row in val))
+        self.assertTrue(
+            {row[0]["content"] for row in train}.isdisjoint(row[0]["content"] for row in val)
+        )
 
     def test_half_of_the_demo_rows_are_longer_than_one_rank_holds(self):
         tokenizer = Tokenizer.from_file(str(ROOT / "demo/model/tokenizer.json"))
-        lengths = [sum(len(tokenizer.encode(m["content"]).ids) for m in row) for row in rows("demo_train.jsonl")]
+        lengths = [
+            sum(len(tokenizer.encode(m["content"]).ids) for m in row)
+            for row in rows("demo_train.jsonl")
+        ]
         self.assertGreaterEqual(sum(n > 1536 for n in lengths), len(lengths) / 2)
         self.assertLess(max(lengths), 3000)
-        val = [sum(len(tokenizer.encode(m["content"]).ids) for m in row) for row in rows("demo_val.jsonl")]
+        val = [
+            sum(len(tokenizer.encode(m["content"]).ids) for m in row)
+            for row in rows("demo_val.jsonl")
+        ]
         self.assertEqual(len(val), 8)
         self.assertLess(max(val), 1500)
 

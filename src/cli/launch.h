@@ -1,0 +1,68 @@
+// Start-up of a command that may run on several ranks: decides from the environment whether this
+// process is a rank or starts the ranks, and gives a rank its way to report errors exactly once per
+// job.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "dist/rank_status.h"
+#include "dist/rendezvous.h"
+
+namespace longhaul::cli {
+
+/// What this process is to do.
+struct LaunchDecision {
+  enum class Kind { kRunHere, kStartRanks };
+  Kind kind = Kind::kRunHere;
+  config::LaunchInfo info;           // this rank; with kStartRanks only the numbers of ranks count
+  std::vector<std::string> notices;  // said once, before the first line of the run
+};
+
+/// Rank variables of mpirun, srun or our launcher win over NPROC_PER_NODE. `device` is kCpu or
+/// kCuda, already decided.
+///
+/// Errors  UserError: CPU ranks under torchrun, several nodes without mpirun or srun, unusable
+/// variables.
+///         SystemError: more than one CPU rank without MPI.
+LaunchDecision decide_launch(const dist::Environment& environment, config::DeviceChoice device);
+
+/// Starts decision.info.ranks ranks of this program with the words of `argv` through mpirun, waits
+/// for them, prints the job's error lines, and returns the exit status.
+int run_ranks_under_mpirun(const LaunchDecision& decision, const char* const* argv);
+
+/// This process as one rank of a job; made first in main, before anything is printed.
+class RankSession {
+ public:
+  /// Joins the launcher when one of ours has started this process. SystemError when its folder is
+  /// not usable.
+  explicit RankSession(const dist::Environment& environment);
+
+  [[nodiscard]] dist::RankStatus& status() { return *status_; }
+  [[nodiscard]] const config::LaunchInfo& info() const { return rank_.info; }
+  /// Columns of the terminal that shows this rank's standard output, 0 when it is no terminal.
+  [[nodiscard]] std::int64_t terminal_columns() const;
+
+  /// Handles SIGINT and SIGTERM from now on (see dist/stop_request.h); for commands that can finish
+  /// a step.
+  void install_stop_handlers();
+
+  /// Reports why this rank ends: to the launcher if there is one, else on standard error, once per
+  /// job. Each line is shown after `longhaul: error: `. `is_peers_fault`: another rank is to blame
+  /// and speaks first if it can.
+  void report_error(int exit_code, const std::vector<std::string>& lines, bool is_peers_fault);
+  /// Reports a regular end (0, or 130/143 after an interrupt).
+  void report_finished(int exit_code);
+
+ private:
+  [[nodiscard]] bool may_speak_for_job() const;
+
+  dist::Environment environment_;
+  dist::RankEnvironment rank_;
+  std::optional<dist::RankStatus> status_;
+};
+
+}  // namespace longhaul::cli

@@ -1,0 +1,149 @@
+#include "dist/mpirun.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace longhaul::dist {
+namespace {
+
+void set_if_absent(std::vector<std::string>& variables, const std::string& name,
+                   const std::string& value) {
+  const std::string prefix = name + '=';
+  for (const std::string& variable : variables) {
+    if (variable.rfind(prefix, 0) == 0) {
+      return;
+    }
+  }
+  variables.push_back(prefix + value);
+}
+
+void set_always(std::vector<std::string>& variables, const std::string& name,
+                const std::string& value) {
+  const std::string prefix = name + '=';
+  std::erase_if(variables,
+                [&](const std::string& variable) { return variable.rfind(prefix, 0) == 0; });
+  variables.push_back(prefix + value);
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (const std::string& text : texts) {
+    pointers.push_back(const_cast<char*>(text.c_str()));  // exec takes, but does not write, char*
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+/// Between fork and exec: system calls only.
+[[noreturn]] void become_mpirun(char* const* arguments, char* const* environment, int output_fd,
+                                pid_t launcher) {
+  setsid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) {
+    _exit(127);
+  }
+  const int null = open("/dev/null", O_RDONLY);
+  dup2(null, STDIN_FILENO);
+  dup2(output_fd, STDOUT_FILENO);
+  dup2(output_fd, STDERR_FILENO);
+  // Whoever signals every process of the program means the launcher; mpirun would end the ranks in
+  // mid-step.
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGINT);
+  sigaddset(&blocked, SIGTERM);
+  sigprocmask(SIG_SETMASK, &blocked, nullptr);
+  execve(arguments[0], arguments, environment);
+  constexpr std::string_view kMessage = "cannot be executed\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  _exit(127);
+}
+
+}  // namespace
+
+std::optional<std::filesystem::path> find_mpirun(const Environment& environment) {
+  const std::string path = environment("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  for (const char* name : {"mpirun.openmpi", "mpirun"}) {
+    std::string_view rest = path;
+    while (!rest.empty()) {
+      const std::string_view folder = rest.substr(0, rest.find(':'));
+      rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
+      const std::filesystem::path candidate = std::filesystem::path(folder) / name;
+      if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) {
+        return candidate;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> mpirun_arguments(const MpirunRequest& request) {
+  std::vector<std::string> arguments{request.mpirun.string(),
+                                     "--allow-run-as-root",
+                                     "--oversubscribe",
+                                     "--bind-to",
+                                     "none",
+                                     "--host",
+                                     fmt::format("localhost:{}", request.ranks),
+                                     "-np",
+                                     std::to_string(request.ranks)};
+  for (const std::string& argument : request.command) {
+    if (argument == ":") {
+      throw base::UserError({.where = "arguments",
+                             .what = "a lone ':' cannot be passed to several ranks",
+                             .hint = "mpirun takes it as the end of the program's arguments"});
+    }
+    arguments.push_back(argument);
+  }
+  return arguments;
+}
+
+std::vector<std::string> mpirun_environment(const MpirunRequest& request,
+                                            std::vector<std::string> inherited) {
+  std::vector<std::string>& variables = inherited;
+  set_always(variables, kLaunchFolderVariable, request.folder.string());
+  set_always(variables, kTerminalColumnsVariable, std::to_string(request.terminal_columns));
+  set_if_absent(variables, "OMP_NUM_THREADS",
+                std::to_string(default_threads(request.cores, request.ranks)));
+  // One machine: shared memory and a local daemon, whatever allocation or network surrounds us.
+  set_if_absent(variables, "OMPI_MCA_pml", "ob1");
+  set_if_absent(variables, "OMPI_MCA_btl", "self,vader");
+  set_if_absent(variables, "OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+  set_if_absent(variables, "OMPI_MCA_plm", "isolated");
+  set_if_absent(variables, "OMPI_MCA_ras", "simulator");
+  set_if_absent(variables, "OMPI_MCA_oob_tcp_if_include", "lo");
+  set_if_absent(variables, "OMPI_MCA_orte_tmpdir_base", request.folder.string());
+  set_if_absent(variables, "OMPI_MCA_mpi_yield_when_idle", "1");
+  set_if_absent(variables, "OMPI_MCA_odls_base_sigkill_timeout", "1");
+  return inherited;
+}
+
+pid_t start_mpirun(const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& environment, int output_fd) {
+  const std::vector<char*> argument_pointers = pointers_to(arguments);
+  const std::vector<char*> environment_pointers = pointers_to(environment);
+  const pid_t launcher = getpid();
+  const pid_t child = fork();
+  if (child < 0) {
+    throw base::SystemError(
+        {.where = arguments[0],
+         .what = "cannot be started: " + std::generic_category().message(errno)});
+  }
+  if (child == 0) {
+    become_mpirun(argument_pointers.data(), environment_pointers.data(), output_fd, launcher);
+  }
+  return child;
+}
+
+}  // namespace longhaul::dist

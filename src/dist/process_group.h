@@ -1,0 +1,38 @@
+// The communicators of one run: all ranks, this rank's sequence-parallel group, and its peers of
+// other data-parallel groups.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "config/config.h"
+#include "dist/communicator.h"
+#include "dist/operation_observer.h"
+
+namespace longhaul::dist {
+
+/// Made once per process; destroyed without an exception in flight it waits for the other ranks and
+/// closes MPI.
+struct ProcessGroup {
+  std::unique_ptr<Communicator> world;  // every rank
+  std::unique_ptr<Communicator> sp;  // ranks that share sequences; rank in it = mesh.sp_rank(rank)
+  std::unique_ptr<Communicator> dp;  // ranks with the same sp rank; rank in it = mesh.dp_rank(rank)
+  config::Mesh mesh;
+
+  /// The step that messages and the status page name from now on.
+  void set_step(std::int64_t step) const;
+  void set_deadline(std::chrono::milliseconds deadline) const;
+};
+
+/// Cuts `world` by the mesh. Collective. The world may be threads (tests), MPI processes or a
+/// single rank.
+ProcessGroup make_process_group(std::unique_ptr<Communicator> world, config::Mesh mesh);
+
+/// The same for a CPU rank of the launch environment: one rank alone, or all through MPI.
+///
+/// Order   collective
+/// Errors  SystemError when MPI is missing or its ranks are not those of the environment
+ProcessGroup make_process_group(const config::LaunchInfo& launch, config::Mesh mesh,
+                                OperationObserver* observer = nullptr);
+
+}  // namespace longhaul::dist

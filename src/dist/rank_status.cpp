@@ -1,0 +1,123 @@
+#include "dist/rank_status.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+
+#include "dist/stop_request.h"
+
+namespace longhaul::dist {
+namespace {
+
+constexpr int kHeartbeatMs = 200;
+constexpr int kSystemErrorExit = 3;
+
+/// Makes descriptor `to` write into the launcher's pipe.
+void redirect(int to, const std::filesystem::path& pipe) {
+  const int file = open(pipe.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (file < 0 || dup2(file, to) < 0) {
+    throw base::SystemError(
+        {.where = pipe.string(),
+         .what = "cannot write to the launcher: " + std::generic_category().message(errno)});
+  }
+  close(file);
+}
+
+}  // namespace
+
+RankStatus::RankStatus() : own_page_(std::make_unique<RankPage>()), page_(own_page_.get()) {}
+
+RankStatus::RankStatus(const std::filesystem::path& folder, std::int64_t rank) : folder_(folder) {
+  shared_page_.emplace(rank_page_path(folder, rank));
+  launcher_.emplace(launcher_page_path(folder));
+  page_ = &**shared_page_;
+  launcher_process_ = ProcessHandle((*launcher_)->pid);
+  starter_process_ = ProcessHandle(getppid());
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  redirect(STDOUT_FILENO, output_pipe_path(folder));
+  redirect(STDERR_FILENO, error_pipe_path(folder));
+  wake_ = eventfd(0, EFD_CLOEXEC);
+  page_->pid = getpid();
+  heartbeat_ = std::jthread([this](const std::stop_token& stop) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals belong to the thread that trains
+    keep_heartbeat(stop);
+  });
+}
+
+RankStatus::~RankStatus() {
+  if (heartbeat_.joinable()) {
+    heartbeat_.request_stop();
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
+    heartbeat_.join();
+  }
+  if (wake_ >= 0) {
+    close(wake_);
+  }
+}
+
+/// Beats until told to stop. When launcher or starter has gone, nobody is left to report to: the
+/// rank ends on the spot and takes the folder along, which its owner can no longer remove.
+void RankStatus::keep_heartbeat(const std::stop_token& stop) const {
+  while (!stop.stop_requested()) {
+    ++page_->heartbeat;
+    std::array<pollfd, 3> events{};
+    events[0].fd = launcher_process_.descriptor();
+    events[1].fd = starter_process_.descriptor();
+    events[2].fd = wake_;
+    for (pollfd& event : events) {
+      event.events = POLLIN;
+    }
+    poll(events.data(), events.size(), kHeartbeatMs);
+    if (stop.stop_requested()) {
+      return;
+    }
+    const bool has_launcher_left = !launcher_process_.is_alive();
+    if (has_launcher_left) {
+      std::error_code ignored;
+      std::filesystem::remove_all(folder_, ignored);
+    }
+    if (has_launcher_left ||
+        (page_->outcome == Outcome::kRunning && !starter_process_.is_alive())) {
+      kill(getpid(), SIGKILL);
+    }
+  }
+}
+
+void RankStatus::step_has_ended(std::int64_t step) {
+  page_->finished_steps = step;
+  first_step_has_ended();
+}
+
+void RankStatus::report_error(int exit_code, std::string_view lines, bool is_peers_fault) {
+  record_outcome(*page_, is_peers_fault ? Outcome::kPeerError : Outcome::kError, exit_code, lines);
+}
+
+void RankStatus::report_finished(int exit_code) {
+  record_outcome(*page_, Outcome::kFinished, exit_code, {});
+}
+
+void RankStatus::operation_begins(std::string_view name, std::int64_t step) noexcept {
+  page_->operation.set(name);
+  page_->step = std::max(page_->step.load(), step);  // groups may be told of a new step one by one
+  page_->is_in_operation = 1;
+}
+
+void RankStatus::operation_ends() noexcept { page_->is_in_operation = 0; }
+
+void RankStatus::rank_aborts(const std::string& line) noexcept {
+  record_outcome(*page_, Outcome::kError, kSystemErrorExit, line);
+}
+
+}  // namespace longhaul::dist

@@ -1,0 +1,68 @@
+// What this rank tells the world about itself: where it is, that it lives, how it ended. Under our
+// launcher it is a shared page that the launcher watches; otherwise private memory, so that callers
+// need no cases. A thread of its own keeps the heartbeat and ends the process when its launcher or
+// starter is gone: no rank outlives the job.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "dist/launch_folder.h"
+#include "dist/operation_observer.h"
+#include "dist/process_handle.h"
+
+namespace longhaul::dist {
+
+class RankStatus final : public OperationObserver {
+ public:
+  /// No launcher: everything is kept in this process and nothing is watched.
+  RankStatus();
+  /// A rank of the launcher that owns `folder`: takes its output to the launcher's pipes and starts
+  /// the heartbeat. SystemError when the folder is not usable.
+  RankStatus(const std::filesystem::path& folder, std::int64_t rank);
+  RankStatus(const RankStatus&) = delete;
+  RankStatus& operator=(const RankStatus&) = delete;
+  ~RankStatus() override;
+
+  /// True when a launcher of ours prints this rank's errors.
+  [[nodiscard]] bool has_launcher() const { return launcher_.has_value(); }
+  [[nodiscard]] const LauncherPage* launcher_page() const {
+    return launcher_ ? &**launcher_ : nullptr;
+  }
+  [[nodiscard]] RankPage& page() const { return *page_; }
+
+  /// The step in progress (from 1; 0 before the first).
+  void set_step(std::int64_t step) { page_->step = step; }
+  /// A step has ended on this rank; from now on a stop request finishes the step in progress.
+  void step_has_ended(std::int64_t step);
+  /// What the rank is busy with outside of collectives: `load weights`, `step`, `save checkpoint`.
+  void set_activity(std::string_view activity) { page_->activity.set(activity); }
+
+  /// How the rank ends; the first record stays. Without a launcher nobody reads it: print the lines
+  /// yourself.
+  void report_error(int exit_code, std::string_view lines, bool is_peers_fault);
+  void report_finished(int exit_code);
+
+  void operation_begins(std::string_view name, std::int64_t step) noexcept override;
+  void operation_ends() noexcept override;
+  void rank_aborts(const std::string& line) noexcept override;
+
+ private:
+  void keep_heartbeat(const std::stop_token& stop) const;
+
+  std::unique_ptr<RankPage> own_page_;
+  std::optional<SharedPage<RankPage>> shared_page_;
+  std::optional<SharedPage<LauncherPage>> launcher_;
+  RankPage* page_ = nullptr;
+  std::filesystem::path folder_;
+  ProcessHandle launcher_process_;
+  ProcessHandle starter_process_;
+  int wake_ = -1;  // ends the heartbeat's wait
+  std::jthread heartbeat_;
+};
+
+}  // namespace longhaul::dist

@@ -1,0 +1,55 @@
+// Who am I: the rank of this process from the variables of whatever started it, and how many ranks
+// the user wants when nothing has. Together with cli the only reader of the environment.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+
+namespace longhaul::dist {
+
+/// A variable's value, or nothing when it is not set. Tests give their own.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+Environment process_environment();
+/// All variables of this process as NAME=VALUE.
+std::vector<std::string> environment_list();
+
+/// Set for the ranks that our own launcher starts.
+constexpr const char* kLaunchFolderVariable = "LONGHAUL_LAUNCH_FOLDER";
+/// Width of the launcher's terminal in columns, when it has one.
+constexpr const char* kTerminalColumnsVariable = "LONGHAUL_TERMINAL_COLUMNS";
+
+enum class RankSource { kNobody, kOwnLauncher, kMpirun, kSlurm, kTorchrun };
+
+/// What the environment says about this process.
+struct RankEnvironment {
+  RankSource source = RankSource::kNobody;
+  config::LaunchInfo info;
+  std::filesystem::path launch_folder;  // kOwnLauncher only
+};
+
+/// UserError when variables contradict each other or are no numbers.
+RankEnvironment read_rank_environment(const Environment& environment);
+
+/// What NPROC_PER_NODE, NNODES and NODE_RANK ask for.
+struct RankRequest {
+  std::int64_t ranks_per_node = 1;
+  std::int64_t nodes = 1;
+  std::int64_t node_rank = 0;
+  bool is_given = false;  // NPROC_PER_NODE is set
+};
+/// UserError, all problems at once.
+RankRequest read_rank_request(const Environment& environment);
+
+/// Cores that this process may use (affinity and the container's quota), at least 1.
+std::int64_t available_cores();
+
+/// Threads per rank when OMP_NUM_THREADS is not set: cores / local ranks, at least 1.
+std::int64_t default_threads(std::int64_t cores, std::int64_t local_ranks);
+
+}  // namespace longhaul::dist

@@ -1,0 +1,72 @@
+#include "dist/stop_request.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+
+namespace longhaul::dist {
+namespace {
+
+/// What a signal handler can reach; lock-free atomics only.
+struct HandlerState {
+  std::atomic<int> count{0};
+  std::atomic<int> first_signal{0};
+  std::atomic<bool> may_finish_step{false};
+  std::atomic<const LauncherPage*> launcher{nullptr};
+  std::atomic<RankPage*> mine{nullptr};
+};
+
+// A handler has no argument of ours, so its state is global.
+HandlerState state;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+
+void on_signal(int signal) {
+  int none = 0;
+  state.first_signal.compare_exchange_strong(none, signal);
+  const int count = state.count.fetch_add(1) + 1;
+  RankPage* mine = state.mine.load();
+  if (mine != nullptr) {
+    mine->stop_signal = signal;
+    return;
+  }
+  if (count > 1 || !state.may_finish_step.load()) {
+    _exit(128 + state.first_signal.load());
+  }
+}
+
+}  // namespace
+
+void install_stop_handlers(const LauncherPage* launcher, RankPage* mine) {
+  state.launcher = launcher;
+  state.mine = mine;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigset_t both;
+  sigemptyset(&both);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    sigaction(signal, &action, nullptr);
+    sigaddset(&both, signal);
+  }
+  pthread_sigmask(SIG_UNBLOCK, &both,
+                  nullptr);  // a launcher may have started us with these blocked
+}
+
+StopRequest stop_requested() {
+  StopRequest request{.count = state.count, .signal = state.first_signal};
+  if (const LauncherPage* launcher = state.launcher; launcher != nullptr) {
+    const int asked = launcher->stop_requests;
+    if (asked > 0) {
+      return {.count = asked, .signal = launcher->stop_signal};
+    }
+    request.count =
+        std::min(request.count, 1);  // a whole group may be signalled, launcher included
+  }
+  return request;
+}
+
+void first_step_has_ended() { state.may_finish_step = true; }
+
+}  // namespace longhaul::dist

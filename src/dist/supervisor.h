@@ -1,0 +1,37 @@
+// The launcher of `NPROC_PER_NODE=N longhaul …`: starts the ranks through mpirun, passes their
+// output on, forwards a wish to stop once, notices a dead or stuck rank, brings the others down,
+// and says in one line which rank it was.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dist/verdict.h"
+
+namespace longhaul::dist {
+
+struct SupervisorOptions {
+  std::filesystem::path mpirun;
+  std::vector<std::string> command;  // program (a full path) and its arguments
+  std::int64_t ranks = 1;
+  int output_fd = 1;  // where the ranks' standard output goes
+  int error_fd = 2;
+  /// A rank without heartbeat for this long is stuck (stopped, or its machine hangs).
+  std::chrono::milliseconds heartbeat_limit{10'000};
+  /// A rank must have come up within this time.
+  std::chrono::milliseconds start_limit{180'000};
+  /// Lines for the user that are no errors.
+  std::function<void(const std::string&)> notice = [](const std::string&) {};
+};
+
+/// Runs the ranks to their end. Blocks SIGINT, SIGTERM, SIGTSTP and SIGCHLD in this thread
+/// meanwhile.
+///
+/// Errors  SystemError when nothing could be started; everything later is in the verdict
+Verdict supervise(const SupervisorOptions& options);
+
+}  // namespace longhaul::dist

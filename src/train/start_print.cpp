@@ -1,0 +1,91 @@
+#include "train/start_print.h"
+
+#include "kernels/kernel_table.h"
+#include "metrics/progress.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/headeronly/version.h>
+
+namespace longhaul::train {
+namespace {
+
+using metrics::with_thousands;
+
+std::string gigabytes(std::int64_t bytes) {
+  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+/// "9 query / 3 KV heads, per rank 5/2 4/2" (KV copies counted where they are held).
+std::string heads_line(const StartFacts& facts) {
+  const config::ModelConfig& model = facts.model;
+  std::string per_rank;
+  for (const config::RankHeads& heads :
+       config::split_heads(model.num_heads, model.num_kv_heads, facts.config.mesh.sp)) {
+    per_rank += fmt::format(" {}/{}", heads.num_query_heads(), heads.num_kv_heads());
+  }
+  return fmt::format("heads (query/KV): {}/{}, per sp rank:{}", model.num_heads,
+                     model.num_kv_heads, per_rank);
+}
+
+std::string batch_line(const StartFacts& facts) {
+  const config::Config& config = facts.config;
+  const std::int64_t per_device =
+      (config.row_length * config.train.per_device_train_batch_size + config.mesh.sp - 1) /
+      config.mesh.sp;
+  return fmt::format(
+      "rows of up to {} tokens: {} tokens per device, {} sequences per step (batch {} x "
+      "accumulation {} x dp {}), up to {} tokens per step",
+      with_thousands(config.row_length), with_thousands(per_device), config.global_batch(),
+      config.train.per_device_train_batch_size, config.accumulation, config.mesh.dp,
+      with_thousands(config.global_batch() * config.row_length));
+}
+
+std::string memory_line(const plan::MemoryPlan& memory) {
+  const plan::RankBytes& bytes = memory.bytes;
+  return fmt::format(
+      "planned memory per rank: {} = weights {} + gradients {} + optimizer {} + activations {} + "
+      "working set {}",
+      gigabytes(bytes.total()), gigabytes(bytes.weights + bytes.masters),
+      gigabytes(bytes.gradients), gigabytes(bytes.optimizer), gigabytes(bytes.activations),
+      gigabytes(bytes.working_set));
+}
+
+}  // namespace
+
+std::vector<std::string> start_lines(const StartFacts& facts) {
+  const config::Config& config = facts.config;
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("model: {} ({}, {} layers, {}), {} parameters, {} trained",
+                              config.model.model, facts.model.model_type, facts.model.num_layers,
+                              base::dtype_name(facts.dtype),
+                              with_thousands(facts.parameters.total_elements()),
+                              with_thousands(facts.parameters.trainable_elements())));
+  lines.push_back(fmt::format("ranks: {}, mesh dp {} x sp {}{}", config.mesh.ranks(),
+                              config.mesh.dp, config.mesh.sp,
+                              config.mesh.sp > 1 ? " (Ulysses)" : ""));
+  lines.push_back(heads_line(facts));
+  lines.push_back(facts.text.chosen_by.empty()
+                      ? "template: " + facts.text.template_name
+                      : fmt::format("template: {} ({})", facts.text.template_name,
+                                    facts.text.chosen_by));
+  for (const std::string& line : facts.data.lines()) {
+    lines.push_back(line);
+  }
+  lines.push_back(batch_line(facts));
+  lines.push_back(fmt::format("steps: {} ({} per epoch, {} sequences per epoch)",
+                              facts.schedule.total_steps(), facts.schedule.steps_per_epoch(),
+                              with_thousands(facts.schedule.num_sequences())));
+  lines.push_back(fmt::format(
+      "attention: libtorch {}.{}.{} fused CPU kernel; kernels: {}; {} threads per rank",
+      TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH, kernels::cpu_kernels_isa(),
+      at::get_num_threads()));
+  lines.push_back("activation policy: " + plan::policy_text(facts.plan.policies));
+  lines.push_back(memory_line(facts.plan));
+  if (!facts.plan.fits) {
+    lines.push_back("warning: the plan is larger than the memory limit");
+  }
+  return lines;
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,175 @@
+#include "train/weight_files.h"
+
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/safetensors.h"
+#include "model/loader.h"
+
+namespace longhaul::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+
+std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
+  LONGHAUL_ASSERT(tensor.is_contiguous(), "tensors are written as they lie in memory");
+  return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+at::ScalarType torch_type(base::Dtype dtype) {
+  switch (dtype) {
+    case base::Dtype::kBFloat16:
+      return at::kBFloat16;
+    case base::Dtype::kFloat16:
+      return at::kHalf;
+    default:
+      return at::kFloat;
+  }
+}
+
+/// A tensor to write that keeps its (possibly converted) values alive.
+struct Entry {
+  std::string name;
+  base::Dtype dtype;
+  std::vector<std::int64_t> shape;
+  at::Tensor values;
+};
+
+void write_entries(const fs::path& path, const std::vector<Entry>& entries,
+                   const std::map<std::string, std::string>& metadata) {
+  std::vector<base::TensorToWrite> tensors;
+  tensors.reserve(entries.size());
+  for (const Entry& entry : entries) {
+    tensors.push_back({.name = entry.name,
+                       .dtype = entry.dtype,
+                       .shape = entry.shape,
+                       .bytes = bytes_of(entry.values)});
+  }
+  base::write_safetensors(path, tensors, metadata);
+}
+
+/// The most exact value there is of a parameter.
+const at::Tensor& exact_value(const model::Parameters& parameters, std::int64_t param) {
+  return parameters.registry()[static_cast<std::size_t>(param)].trainable
+             ? parameters.master(param)
+             : parameters.compute(param);
+}
+
+struct StateTensor {
+  std::string name;
+  at::Tensor values;
+};
+
+std::vector<StateTensor> state_tensors(const model::Parameters& parameters,
+                                       const AdamW& optimizer) {
+  std::vector<StateTensor> state;
+  for (const model::FlatSegment& segment : parameters.segments()) {
+    const std::string& name = parameters.registry()[static_cast<std::size_t>(segment.param)].name;
+    state.push_back({"exp_avg/" + name, optimizer.exp_avg(segment)});
+    state.push_back({"exp_avg_sq/" + name, optimizer.exp_avg_sq(segment)});
+    state.push_back({"master/" + name, parameters.master(segment.param)});
+  }
+  return state;
+}
+
+}  // namespace
+
+void write_adapter_weights(const fs::path& folder, const model::Parameters& parameters) {
+  std::vector<Entry> entries;
+  for (std::size_t i = 0; i < parameters.registry().size(); ++i) {
+    const config::ParamSpec& spec = parameters.registry()[i];
+    if (spec.in_adapter && !spec.tied_to) {
+      entries.push_back({model::adapter_tensor_name(spec), base::Dtype::kFloat32, spec.shape,
+                         parameters.master(static_cast<std::int64_t>(i))});
+    }
+  }
+  write_entries(folder / "adapter_model.safetensors", entries, {{"format", "pt"}});
+}
+
+void write_full_weights(const fs::path& folder, const model::Parameters& parameters,
+                        base::Dtype dtype, std::int64_t shard_bytes) {
+  std::vector<std::vector<std::int64_t>> shards(1);
+  std::int64_t shard_size = 0;
+  std::int64_t total = 0;
+  const auto element_bytes = static_cast<std::int64_t>(base::dtype_bytes(dtype));
+  for (std::size_t i = 0; i < parameters.registry().size(); ++i) {
+    const config::ParamSpec& spec = parameters.registry()[i];
+    if (spec.tied_to) {
+      continue;
+    }
+    const std::int64_t bytes = spec.num_elements() * element_bytes;
+    if (shard_size > 0 && shard_size + bytes > shard_bytes) {
+      shards.emplace_back();
+      shard_size = 0;
+    }
+    shards.back().push_back(static_cast<std::int64_t>(i));
+    shard_size += bytes;
+    total += bytes;
+  }
+  base::OrderedJson weight_map = base::OrderedJson::object();
+  for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+    const std::string file = shards.size() == 1 ? "model.safetensors"
+                                                : fmt::format("model-{:05}-of-{:05}.safetensors",
+                                                              shard + 1, shards.size());
+    std::vector<Entry> entries;
+    for (const std::int64_t param : shards[shard]) {
+      const config::ParamSpec& spec = parameters.registry()[static_cast<std::size_t>(param)];
+      entries.push_back({spec.name, dtype, spec.shape,
+                         exact_value(parameters, param).to(torch_type(dtype)).contiguous()});
+      weight_map[spec.name] = file;
+    }
+    write_entries(folder / file, entries, {{"format", "pt"}});
+  }
+  if (shards.size() > 1) {
+    const base::OrderedJson index = {{"metadata", {{"total_size", total}}},
+                                     {"weight_map", weight_map}};
+    base::write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+  }
+}
+
+void write_optimizer(const fs::path& folder, const model::Parameters& parameters,
+                     const AdamW& optimizer) {
+  std::vector<Entry> entries;
+  for (StateTensor& state : state_tensors(parameters, optimizer)) {
+    std::vector<std::int64_t> shape = state.values.sizes().vec();
+    entries.push_back(
+        {std::move(state.name), base::Dtype::kFloat32, std::move(shape), std::move(state.values)});
+  }
+  write_entries(folder / kOptimizerFile, entries,
+                {{"format", "pt"}, {"step", std::to_string(optimizer.steps_done())}});
+}
+
+void read_optimizer(const fs::path& folder, model::Parameters& parameters, AdamW& optimizer) {
+  const fs::path path = folder / kOptimizerFile;
+  if (!fs::exists(path)) {
+    throw base::UserError(base::Problem{
+        .where = folder.string(),
+        .what = "the checkpoint has no optimizer state",
+        .hint = "It was written with --save_only_model; start from it with --adapters or --model"});
+  }
+  const base::SafetensorsReader reader(path);
+  for (const StateTensor& state : state_tensors(parameters, optimizer)) {
+    const base::TensorView& file = reader.at(state.name);
+    if (file.shape != state.values.sizes().vec() || file.dtype != base::Dtype::kFloat32) {
+      throw base::UserError(
+          base::Problem{.where = path.string(),
+                        .what = "state " + state.name + " does not fit this run's parameters",
+                        .hint = "Resume with the options of the run that wrote the checkpoint"});
+    }
+    state.values.copy_(
+        at::from_blob(const_cast<std::byte*>(file.bytes.data()), file.shape, at::kFloat));
+  }
+  const auto entry = reader.metadata().find("step");
+  LONGHAUL_ASSERT(entry != reader.metadata().end(), "optimizer.safetensors names its step");
+  optimizer.set_steps_done(std::stoll(entry->second));
+  parameters.refresh_compute();
+}
+
+}  // namespace longhaul::train

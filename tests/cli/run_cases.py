@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Runs the text cases of one .test file against the program.
+
+    # comment
+    file model/config.json      files that every case below finds in its fresh folder, up to a line `end`
+    {"model_type": "llama"}
+    end
+
+    case a name for the reader
+    env NPROC_PER_NODE=2        variables of the case; the launch variables of the caller are removed
+    run sft --model model       words as a shell splits them
+    exit 2                      expected code, 0 by default
+    error --dataset: missing    an expected line on standard error, after `longhaul: error: `
+    error~ REGEX                the same, searched
+    out REGEX                   searched in standard output (several: each must be found)
+    only REGEX                  every line of standard output matches it wholly
+    within 10                   seconds, 20 by default
+
+Standard error must consist of exactly the expected lines (in any order), a failing case must write nothing to standard
+output and leave no new file or folder behind, and nothing may outlive the case.
+
+Usage: run_cases.py PROGRAM FILE [CASE-REGEX]
+"""
+
+import dataclasses
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+LAUNCH = re.compile(r"^(OMPI_|PMIX?_|SLURM_|NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_|RANK$|LOCAL_|WORLD_SIZE|HF_|LONGHAUL_|XDG_)")
+PREFIX = "longhaul: error: "
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    line: int
+    files: dict
+    env: dict = dataclasses.field(default_factory=dict)
+    words: list = dataclasses.field(default_factory=list)
+    code: int = 0
+    errors: list = dataclasses.field(default_factory=list)  # (text, is a regular expression)
+    out: list = dataclasses.field(default_factory=list)
+    only: str = ""
+    within: float = 20.0
+
+
+def read_cases(path):
+    """The file's cases; files accumulate from top to bottom."""
+    files, cases = {}, []
+    lines = iter(enumerate(path.read_text(encoding="utf-8").splitlines(), 1))
+    for number, line in lines:
+        key, _, value = line.partition(" ")
+        if not line.strip() or line.startswith("#"):
+            continue
+        if key == "file":
+            text = []
+            for _, inner in lines:
+                if inner == "end":
+                    break
+                text.append(inner)
+            files = {**files, value: "\n".join(text) + "\n"}
+        elif key == "case":
+            cases.append(Case(value, number, files))
+        elif not cases:
+            sys.exit(f"{path}:{number}: before the first case")
+        else:
+            read_step(path, number, key, value, cases[-1])
+    return cases
+
+
+def read_step(path, number, key, value, case):
+    if key == "env":
+        name, _, text = value.partition("=")
+        case.env[name] = text
+    elif key == "run":
+        case.words = shlex.split(value)
+    elif key == "exit":
+        case.code = int(value)
+    elif key in ("error", "error~"):
+        case.errors.append((value, key == "error~"))
+    elif key == "out":
+        case.out.append(value)
+    elif key == "only":
+        case.only = value
+    elif key == "within":
+        case.within = float(value)
+    else:
+        sys.exit(f"{path}:{number}: unknown step {key}")
+
+
+def snapshot(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def unmatched_errors(case, lines):
+    """Expected lines that did not come and lines that were not expected."""
+    left = list(lines)
+    missing = []
+    for text, is_regex in case.errors:
+        def fits(line):
+            body = line.removeprefix(PREFIX)
+            return line.startswith(PREFIX) and (re.search(text, body) is not None if is_regex else body == text)
+
+        found = next((line for line in left if fits(line)), None)
+        if found is None:
+            missing.append("missing on standard error: " + PREFIX + text)
+        else:
+            left.remove(found)
+    return missing + ["unexpected on standard error: " + line for line in left]
+
+
+def check(case, result, seconds, new_files):
+    faults = []
+    if result.returncode != case.code:
+        faults.append(f"exit code {result.returncode}, expected {case.code}")
+    if case.code != 0 or case.errors or result.stderr:
+        faults += unmatched_errors(case, result.stderr.splitlines())
+    if case.code != 0:
+        faults += ["unexpected on standard output: " + line for line in result.stdout.splitlines()]
+        faults += ["left behind: " + name for name in sorted(new_files)]
+    for pattern in case.out:
+        if not re.search(pattern, result.stdout, re.MULTILINE):
+            faults.append(f"not on standard output: {pattern}\n{result.stdout}")
+    if case.only:
+        faults += ["not as expected: " + line for line in result.stdout.splitlines() if not re.fullmatch(case.only, line)]
+    if seconds > case.within:
+        faults.append(f"took {seconds:.1f} s, at most {case.within}")
+    return faults
+
+
+def run(program, case):
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for path, text in case.files.items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        before = snapshot(folder)
+        env = {key: value for key, value in os.environ.items() if not LAUNCH.match(key)}
+        env.update({"HOME": name, **case.env})
+        start = time.monotonic()
+        try:
+            result = subprocess.run([program, *case.words], cwd=folder, env=env, capture_output=True, text=True,
+                                    stdin=subprocess.DEVNULL, timeout=case.within + 30, check=False)
+        except subprocess.TimeoutExpired:
+            return ["does not end"]
+        return check(case, result, time.monotonic() - start, snapshot(folder) - before)
+
+
+def main():
+    program, path = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2])
+    chosen = re.compile(sys.argv[3] if len(sys.argv) > 3 else "")
+    failed = 0
+    cases = [case for case in read_cases(path) if chosen.search(case.name)]
+    for case in cases:
+        faults = run(program, case)
+        failed += bool(faults)
+        for fault in faults:
+            print(f"{path.name}:{case.line}: {case.name}: {fault}")
+    print(f"{path.name}: {len(cases) - failed} of {len(cases)} cases pass")
+    sys.exit(1 if failed or not cases else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+// A tiny program with ranks, for tests of transports and launcher: `probe MODE …` does what its
+// mode says. It uses the launch code exactly as the program does.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/launch.h"
+#include "dist/comm_cases.h"
+#include "dist/comm_error.h"
+#include "dist/process_group.h"
+#include "dist/stop_request.h"
+
+namespace longhaul::dist_test {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Options as NAME=VALUE words.
+struct Options {
+  std::string mode;
+  std::map<std::string, std::string> values;
+
+  [[nodiscard]] std::int64_t number(const std::string& name, std::int64_t otherwise) const {
+    const auto found = values.find(name);
+    return found == values.end() ? otherwise : std::stoll(found->second);
+  }
+  [[nodiscard]] std::string text(const std::string& name) const {
+    const auto found = values.find(name);
+    return found == values.end() ? "" : found->second;
+  }
+};
+
+struct Rank {
+  cli::RankSession& session;
+  dist::ProcessGroup& group;
+  const Options& options;
+};
+
+/// Writes `rank pid` lines, so that a test can signal a rank.
+void note_pid(const Rank& rank) {
+  const std::string folder = rank.options.text("pids");
+  if (!folder.empty()) {
+    std::ofstream(fmt::format("{}/{}", folder, rank.session.info().rank)) << getpid() << std::endl;
+  }
+}
+
+void run_cases(const Rank& rank) {
+  for (const CommCase& one : comm_cases()) {
+    one.run(*rank.group.world);
+  }
+  std::vector<float> large(3'000'017, static_cast<float>(rank.group.world->rank() + 1));
+  rank.group.world->all_reduce_sum("large sum", large);
+  const auto n = static_cast<float>(rank.group.world->size());
+  for (const float value : large) {
+    if (value != n * (n + 1) / 2) {
+      throw std::runtime_error("large sum is wrong");
+    }
+  }
+  fmt::print("rank {} of {}: {} cases\n", rank.group.world->rank(), rank.group.world->size(),
+             comm_cases().size());
+}
+
+void show_environment(const Rank& rank) {
+  const char* threads = std::getenv("OMP_NUM_THREADS");
+  const char* mark = std::getenv("PROBE_MARK");
+  fmt::print("rank {} local {} of {} local {} threads {} mark {} sp {} dp {} words {}\n",
+             rank.session.info().rank, rank.session.info().local_rank, rank.session.info().ranks,
+             rank.session.info().local_ranks, threads == nullptr ? "none" : threads,
+             mark == nullptr ? "none" : mark, rank.group.sp->rank(), rank.group.dp->rank(),
+             rank.options.text("words"));
+}
+
+/// What goes wrong on rank `who` at step `at`.
+void misbehave(const std::string& how, const Rank& rank) {
+  if (how == "kill") {
+    raise(SIGKILL);
+  } else if (how == "segv") {
+    raise(SIGSEGV);
+  } else if (how == "stop") {
+    raise(SIGSTOP);
+  } else if (how == "exit") {
+    _exit(0);
+  } else if (how == "user") {
+    throw base::UserError(base::Problem{.where = "data.jsonl:7", .what = "is wrong on one rank only"});
+  } else if (how == "system") {
+    throw base::SystemError({.where = "/disk", .what = "no space left"});
+  } else if (how == "bug") {
+    LONGHAUL_ASSERT(rank.options.mode.empty(), "one rank has a bug");
+  } else if (how == "abort") {
+    rank.group.world->abort("memory is damaged");
+  } else if (how == "sleep") {
+    std::this_thread::sleep_for(std::chrono::minutes(5));
+  } else if (how == "size") {
+    std::vector<float> other(50, 0.F);
+    rank.group.world->all_reduce_sum("sum of gradients", other);
+  }
+}
+
+/// Steps like a trainer: a sum of gradients, the stop flag agreed with it, an end of the step.
+int train(const Rank& rank) {
+  const std::int64_t steps = rank.options.number("steps", 1'000'000);
+  const std::int64_t who = rank.options.number("who", -1);
+  const std::int64_t at = rank.options.number("at", -1);
+  std::vector<float> gradients(20'000, 1.F);
+  note_pid(rank);
+  rank.session.status().set_activity("step");
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    rank.group.set_step(step);
+    rank.session.status().set_step(step);
+    std::this_thread::sleep_for(milliseconds(rank.options.number("ms", 20)));
+    if (rank.session.info().rank == who && step == at) {
+      misbehave(rank.options.text("how"), rank);
+    }
+    if (rank.options.text("how") == "all-user" && step == at) {
+      throw base::UserError(base::Problem{.where = "data.jsonl:7", .what = "is wrong on every rank"});
+    }
+    rank.group.world->all_reduce_sum("sum of gradients", gradients);
+    const dist::StopRequest stop = dist::stop_requested();
+    std::array<double, 2> wish{static_cast<double>(stop.count), static_cast<double>(stop.signal)};
+    rank.group.world->all_reduce_max("stop flag", wish);
+    rank.session.status().step_has_ended(step);
+    if (rank.session.info().rank == 0) {
+      fmt::print("step {}\n", step);
+      std::fflush(stdout);
+    }
+    if (wish[0] > 0) {
+      fmt::print("rank {} checkpoint {}\n", rank.session.info().rank, step);
+      return 128 + static_cast<int>(wish[1]);
+    }
+  }
+  return 0;
+}
+
+int run_rank(cli::RankSession& session, const Options& options) {
+  session.install_stop_handlers();
+  const std::int64_t sp = options.number("sp", session.info().ranks);
+  dist::ProcessGroup group = dist::make_process_group(
+      session.info(), {.dp = session.info().ranks / sp, .sp = sp}, &session.status());
+  group.set_deadline(milliseconds(options.number("deadline", 60'000)));
+  const Rank rank{.session = session, .group = group, .options = options};
+  if (options.mode == "cases") {
+    run_cases(rank);
+    return 0;
+  }
+  if (options.mode == "environment") {
+    show_environment(rank);
+    return 0;
+  }
+  if (options.mode == "train") {
+    return train(rank);
+  }
+  throw base::UserError(base::Problem{.where = options.mode, .what = "unknown mode"});
+}
+
+int run(cli::RankSession& session, const Options& options, char** argv) {
+  const cli::LaunchDecision decision =
+      cli::decide_launch(dist::process_environment(), config::DeviceChoice::kCpu);
+  for (const std::string& notice : decision.notices) {
+    fmt::print(stderr, "longhaul: {}\n", notice);
+  }
+  if (decision.kind == cli::LaunchDecision::Kind::kStartRanks) {
+    return cli::run_ranks_under_mpirun(decision, argv);
+  }
+  const int code = run_rank(session, options);
+  session.report_finished(code);
+  return code;
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos) {
+      options.mode = options.mode.empty() ? word : options.mode;
+    } else {
+      options.values[word.substr(0, equals)] = word.substr(equals + 1);
+    }
+  }
+  return options;
+}
+
+}  // namespace
+}  // namespace longhaul::dist_test
+
+int main(int argc, char** argv) {
+  using namespace longhaul;  // NOLINT(google-build-using-namespace): main of a test program
+  std::optional<cli::RankSession> session;
+  try {
+    session.emplace(dist::process_environment());
+    return dist_test::run(*session, dist_test::parse(argc, argv), argv);
+  } catch (const std::exception& error) {
+    const bool is_peer = dynamic_cast<const dist::PeerError*>(&error) != nullptr;
+    int code = 4;
+    if (dynamic_cast<const base::UserError*>(&error) != nullptr) {
+      code = 2;
+    } else if (dynamic_cast<const base::SystemError*>(&error) != nullptr) {
+      code = 3;
+    }
+    if (session) {
+      session->report_error(code, {error.what()}, is_peer);
+    } else {
+      fmt::print(stderr, "longhaul: error: {}\n", error.what());
+    }
+    return code;
+  }
+}
