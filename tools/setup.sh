@@ -67,7 +67,7 @@ setup_packages() {
     fail "apt-get update failed (.cache/apt-update.log)" "Check the network and /etc/apt/sources.list, then run this again"
   # shellcheck disable=SC2086  # a list of names
   download apt-install as_root apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $missing ||
-    fail "apt-get install failed (.cache/apt-install.log)" "Repair with: apt-get -f install; then run this again"
+    fail "apt-get install failed (.cache/apt-install.log)" "Check the network and /etc/apt/sources.list (a half-done installation is repaired by: apt-get -f install)"
   missing=$(missing_packages)
   [ -z "$missing" ] || fail "packages still missing: $missing" "Debian 12 has them all: check /etc/apt/sources.list"
 }

@@ -339,6 +339,11 @@ std::vector<const TensorToWrite*> storage_order(std::span<const TensorToWrite> t
   return order;
 }
 
+std::size_t bytes_of(const TensorToWrite& tensor) {
+  const TensorView view{.dtype = tensor.dtype, .shape = tensor.shape, .bytes = {}};
+  return static_cast<std::size_t>(view.num_elements()) * dtype_bytes(tensor.dtype);
+}
+
 std::string make_header(const std::vector<const TensorToWrite*>& order,
                         const std::map<std::string, std::string>& metadata) {
   OrderedJson header = OrderedJson::object();
@@ -349,18 +354,16 @@ std::string make_header(const std::vector<const TensorToWrite*>& order,
   std::size_t offset = 0;
   for (const TensorToWrite* tensor : order) {
     LONGHAUL_ASSERT(names.insert(tensor->name).second, "tensor names are unique");
-    const TensorView view{.dtype = tensor->dtype, .shape = tensor->shape, .bytes = {}};
-    LONGHAUL_ASSERT(
-        std::cmp_equal(tensor->bytes.size() / dtype_bytes(tensor->dtype), view.num_elements()) &&
-            tensor->bytes.size() % dtype_bytes(tensor->dtype) == 0,
-        "a tensor's bytes match its type and shape");
+    const std::size_t size = bytes_of(*tensor);
+    LONGHAUL_ASSERT(tensor->fill || tensor->bytes.size() == size,
+                    "a tensor's bytes match its type and shape");
     // A flat ordered_json object searches linearly per key; push_back keeps thousands of tensors
     // cheap.
     header.get_ref<OrderedJson::object_t&>().emplace_back(
         tensor->name, OrderedJson{{"dtype", safetensors_name(tensor->dtype)},
                                   {"shape", tensor->shape},
-                                  {"data_offsets", {offset, offset + tensor->bytes.size()}}});
-    offset += tensor->bytes.size();
+                                  {"data_offsets", {offset, offset + size}}});
+    offset += size;
   }
   std::string text = header.dump();
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
@@ -455,7 +458,14 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
   file.write(length);
   file.write(header);
   for (const TensorToWrite* tensor : order) {
-    file.write({reinterpret_cast<const char*>(tensor->bytes.data()), tensor->bytes.size()});
+    std::size_t missing = bytes_of(*tensor);
+    const ByteSink sink = [&](std::span<const std::byte> bytes) {
+      LONGHAUL_ASSERT(bytes.size() <= missing, "a tensor gets no more bytes than it has");
+      file.write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+      missing -= bytes.size();
+    };
+    tensor->fill ? tensor->fill(sink) : sink(tensor->bytes);
+    LONGHAUL_ASSERT(missing == 0, "a tensor gets all its bytes");
   }
   file.publish();
 }

@@ -48,14 +48,18 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
-/// One tensor to write: `fill` is called with consecutive destination chunks' byte ranges until all
-/// are written.
+/// Takes the next bytes of a tensor that is being written.
+using ByteSink = std::function<void(std::span<const std::byte> bytes)>;
+
+/// One tensor to write; its values come from `bytes` or, when that is set, from `fill`.
 struct TensorToWrite {
   std::string name;
   Dtype dtype = Dtype::kFloat32;
   std::vector<std::int64_t> shape;
   /// Contiguous row-major bytes, alive until write_safetensors returns.
   std::span<const std::byte> bytes;
+  /// Called once, when it is the tensor's turn: hands all its bytes over in order, in parts.
+  std::function<void(const ByteSink& sink)> fill{};
 };
 
 /// Writes tensors in the order given (header sorted as given), streaming; SystemError on a full

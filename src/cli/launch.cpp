@@ -78,7 +78,8 @@ LaunchDecision decide_as_rank(const dist::Environment& environment,
     return decision;
   }
   const dist::RankRequest request = dist::read_rank_request(environment);
-  if (request.is_given && request.ranks_per_node != rank.info.local_ranks) {
+  const bool has_no_effect = request.is_given && request.ranks_per_node != rank.info.local_ranks;
+  if (has_no_effect && rank.info.rank == 0) {
     decision.notices.push_back(
         fmt::format("NPROC_PER_NODE={} has no effect: {} has started {} rank{} on this machine",
                     request.ranks_per_node, name_of(rank.source), rank.info.local_ranks,
@@ -147,9 +148,29 @@ RankSession::RankSession(const dist::Environment& environment)
     : environment_(environment), rank_(dist::read_rank_environment(environment)) {
   if (rank_.source == RankSource::kOwnLauncher) {
     status_.emplace(rank_.launch_folder, rank_.info.rank);
-  } else {
+  } else if (const auto folder = dist::job_folder(environment, rank_)) {
+    join_job_folder(*folder);
+  }
+  if (!status_) {
     status_.emplace();
   }
+}
+
+/// Ranks of mpirun and srun watch one another; without a usable folder they do without.
+void RankSession::join_job_folder(const std::filesystem::path& folder) {
+  mkdir(folder.c_str(), S_IRWXU);
+  struct stat found {};
+  const bool is_ours =
+      lstat(folder.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == getuid();
+  if (!is_ours) {
+    return;
+  }
+  job_folder_ = folder;
+  status_.emplace(folder, rank_.info.rank, rank_.info.local_ranks, [this](const std::string& line) {
+    if (!line.empty() && may_speak_for_job()) {
+      print_errors({line});
+    }
+  });
 }
 
 std::int64_t RankSession::terminal_columns() const {
@@ -170,19 +191,12 @@ void RankSession::install_stop_handlers() {
 }
 
 /// True for the first rank of the job on this machine that asks; ranks of mpirun and srun have no
-/// launcher of ours to choose between them.
+/// launcher of ours to choose between them. Without a common folder it is rank 0.
 bool RankSession::may_speak_for_job() const {
-  if (rank_.info.ranks == 1) {
-    return true;
+  if (!job_folder_) {
+    return rank_.info.rank == 0;
   }
-  std::filesystem::path claim;
-  if (const auto session = environment_("PMIX_SERVER_TMPDIR")) {
-    claim = std::filesystem::path(*session) / "longhaul-error";  // removed with the session
-  } else {
-    claim = fmt::format("/tmp/longhaul-{}-{}.{}.error", getuid(),
-                        environment_("SLURM_JOB_ID").value_or("job"),
-                        environment_("SLURM_STEP_ID").value_or("step"));
-  }
+  const std::filesystem::path claim = *job_folder_ / "has-spoken";
   const int file = open(claim.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (file >= 0) {
     close(file);

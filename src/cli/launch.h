@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,10 +59,13 @@ class RankSession {
   void report_finished(int exit_code);
 
  private:
+  void join_job_folder(const std::filesystem::path& folder);
   [[nodiscard]] bool may_speak_for_job() const;
 
   dist::Environment environment_;
   dist::RankEnvironment rank_;
+  std::optional<std::filesystem::path>
+      job_folder_;  // shared with the other ranks of mpirun or srun on this machine
   std::optional<dist::RankStatus> status_;
 };
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 
 #include "base/json.h"
@@ -128,22 +127,6 @@ std::vector<std::string> sample_lines(
   }
   lines.push_back(run_line(run, run_is_target, decode));
   return lines;
-}
-
-std::string ids_json(std::span<const std::int32_t> ids) {
-  fmt::memory_buffer buffer;
-  const auto out = std::back_inserter(buffer);
-  buffer.push_back('[');
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    fmt::format_to(out, FMT_STRING("{}{}"), i == 0 ? "" : ", ", ids[i]);
-  }
-  buffer.push_back(']');
-  return fmt::to_string(buffer);
-}
-
-std::string sample_json(const text::TokenizedSample& sample) {
-  return fmt::format("{{\"input_ids\": {}, \"labels\": {}}}", ids_json(sample.ids),
-                     ids_json(sample.labels));
 }
 
 }  // namespace longhaul::data

@@ -50,10 +50,4 @@ std::vector<std::string> sample_lines(
     const TokenStore& store, std::int64_t sample,
     const std::function<std::string(const std::vector<std::int32_t>&)>& decode);
 
-/// `{"input_ids": […], "labels": […]}` of a sample, labels not shifted.
-std::string sample_json(const text::TokenizedSample& sample);
-
-/// `[1, 2, 3]`
-std::string ids_json(std::span<const std::int32_t> ids);
-
 }  // namespace longhaul::data

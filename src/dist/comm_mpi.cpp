@@ -414,6 +414,7 @@ std::unique_ptr<Communicator> make_world(const MpiWorldRequest& request) {
   // Copies between processes through shared memory need no tracing permission, which containers
   // often deny.
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+  setenv("OMPI_MCA_opal_signal", "", 0);  // no stack trace in front of the one line that explains
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
     throw base::SystemError({.where = "MPI", .what = "MPI_Init failed"});

@@ -41,10 +41,24 @@ RankStatus::RankStatus(const std::filesystem::path& folder, std::int64_t rank) :
   launcher_.emplace(launcher_page_path(folder));
   page_ = &**shared_page_;
   launcher_process_ = ProcessHandle((*launcher_)->pid);
-  starter_process_ = ProcessHandle(getppid());
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   redirect(STDOUT_FILENO, output_pipe_path(folder));
   redirect(STDERR_FILENO, error_pipe_path(folder));
+  start_heartbeat();
+}
+
+RankStatus::RankStatus(const std::filesystem::path& folder, std::int64_t rank,
+                       std::int64_t local_ranks,
+                       std::function<void(const std::string& line)> on_peer_fault)
+    : folder_(folder), on_peer_fault_(std::move(on_peer_fault)) {
+  shared_page_.emplace(rank_page_path(folder, rank));
+  page_ = &**shared_page_;
+  peers_.emplace(folder, rank, local_ranks);
+  start_heartbeat();
+}
+
+void RankStatus::start_heartbeat() {
+  starter_process_ = ProcessHandle(getppid());
   wake_ = eventfd(0, EFD_CLOEXEC);
   page_->pid = getpid();
   heartbeat_ = std::jthread([this](const std::stop_token& stop) {
@@ -56,6 +70,9 @@ RankStatus::RankStatus(const std::filesystem::path& folder, std::int64_t rank) :
 }
 
 RankStatus::~RankStatus() {
+  if (has_launcher()) {
+    ignore_stop_signals();  // mpirun may send one while the process winds up
+  }
   if (heartbeat_.joinable()) {
     heartbeat_.request_stop();
     const std::uint64_t one = 1;
@@ -67,9 +84,7 @@ RankStatus::~RankStatus() {
   }
 }
 
-/// Beats until told to stop. When launcher or starter has gone, nobody is left to report to: the
-/// rank ends on the spot and takes the folder along, which its owner can no longer remove.
-void RankStatus::keep_heartbeat(const std::stop_token& stop) const {
+void RankStatus::keep_heartbeat(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     ++page_->heartbeat;
     std::array<pollfd, 3> events{};
@@ -83,15 +98,34 @@ void RankStatus::keep_heartbeat(const std::stop_token& stop) const {
     if (stop.stop_requested()) {
       return;
     }
-    const bool has_launcher_left = !launcher_process_.is_alive();
-    if (has_launcher_left) {
-      std::error_code ignored;
-      std::filesystem::remove_all(folder_, ignored);
-    }
-    if (has_launcher_left ||
-        (page_->outcome == Outcome::kRunning && !starter_process_.is_alive())) {
-      kill(getpid(), SIGKILL);
-    }
+    check_starters();
+    check_peers();
+  }
+}
+
+/// When launcher or starter has gone, nobody is left to report to: the rank ends on the spot and
+/// takes the launcher's folder along, which its owner can no longer remove.
+void RankStatus::check_starters() const {
+  const bool is_launcher_gone = has_launcher() && !launcher_process_.is_alive();
+  if (is_launcher_gone) {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  const bool is_starter_gone = page_->outcome == Outcome::kRunning && !starter_process_.is_alive();
+  if (is_launcher_gone || is_starter_gone) {
+    kill(getpid(), SIGKILL);
+  }
+}
+
+void RankStatus::check_peers() {
+  if (!peers_ || page_->outcome != Outcome::kRunning) {
+    return;
+  }
+  if (const auto fault = peers_->look(std::chrono::milliseconds(kHeartbeatMs))) {
+    record_outcome(*page_, Outcome::kPeerError, kSystemErrorExit, fault->line);
+    on_peer_fault_(fault->line);
+    peers_->end_stuck_peers();
+    _exit(kSystemErrorExit);
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "dist/launch_folder.h"
 #include "dist/operation_observer.h"
 #include "dist/process_handle.h"
+#include "dist/rank_watch.h"
 
 namespace longhaul::dist {
 
@@ -24,6 +26,11 @@ class RankStatus final : public OperationObserver {
   /// A rank of the launcher that owns `folder`: takes its output to the launcher's pipes and starts
   /// the heartbeat. SystemError when the folder is not usable.
   RankStatus(const std::filesystem::path& folder, std::int64_t rank);
+  /// A rank of mpirun or srun, whose peers on this machine use the same `folder`. When one of them
+  /// dies or is stuck, `on_peer_fault` gets the line to report (empty: it has been reported) on the
+  /// heartbeat's thread, and this process ends.
+  RankStatus(const std::filesystem::path& folder, std::int64_t rank, std::int64_t local_ranks,
+             std::function<void(const std::string& line)> on_peer_fault);
   RankStatus(const RankStatus&) = delete;
   RankStatus& operator=(const RankStatus&) = delete;
   ~RankStatus() override;
@@ -52,7 +59,10 @@ class RankStatus final : public OperationObserver {
   void rank_aborts(const std::string& line) noexcept override;
 
  private:
-  void keep_heartbeat(const std::stop_token& stop) const;
+  void start_heartbeat();
+  void keep_heartbeat(const std::stop_token& stop);
+  void check_starters() const;
+  void check_peers();
 
   std::unique_ptr<RankPage> own_page_;
   std::optional<SharedPage<RankPage>> shared_page_;
@@ -61,6 +71,8 @@ class RankStatus final : public OperationObserver {
   std::filesystem::path folder_;
   ProcessHandle launcher_process_;
   ProcessHandle starter_process_;
+  std::optional<PeerWatch> peers_;
+  std::function<void(const std::string& line)> on_peer_fault_;
   int wake_ = -1;  // ends the heartbeat's wait
   std::jthread heartbeat_;
 };

@@ -187,6 +187,25 @@ RankEnvironment read_rank_environment(const Environment& environment) {
   return found;
 }
 
+std::optional<std::filesystem::path> job_folder(const Environment& environment,
+                                                const RankEnvironment& rank) {
+  if (rank.info.ranks == 1) {
+    return std::nullopt;
+  }
+  if (rank.source == RankSource::kMpirun) {
+    const auto session = environment("PMIX_SERVER_TMPDIR");
+    const auto job = environment("PMIX_NAMESPACE");
+    return session && job ? std::optional(std::filesystem::path(*session) / ("longhaul-" + *job))
+                          : std::nullopt;
+  }
+  const auto job = environment("SLURM_JOB_ID");
+  const auto step = environment("SLURM_STEP_ID");
+  if (rank.source == RankSource::kSlurm && job && step) {
+    return fmt::format("/tmp/longhaul-{}-{}.{}", getuid(), *job, *step);
+  }
+  return std::nullopt;
+}
+
 RankRequest read_rank_request(const Environment& environment) {
   std::vector<base::Problem> problems;
   RankRequest request;

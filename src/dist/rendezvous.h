@@ -36,6 +36,12 @@ struct RankEnvironment {
 /// UserError when variables contradict each other or are no numbers.
 RankEnvironment read_rank_environment(const Environment& environment);
 
+/// Folder through which the ranks of mpirun or srun on this machine know of each other; nothing for
+/// a single rank and for starters that name no job. mpirun removes it with its session; after srun
+/// the last rank to end regularly does.
+std::optional<std::filesystem::path> job_folder(const Environment& environment,
+                                                const RankEnvironment& rank);
+
 /// What NPROC_PER_NODE, NNODES and NODE_RANK ask for.
 struct RankRequest {
   std::int64_t ranks_per_node = 1;

@@ -54,6 +54,14 @@ void install_stop_handlers(const LauncherPage* launcher, RankPage* mine) {
                   nullptr);  // a launcher may have started us with these blocked
 }
 
+void ignore_stop_signals() {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    std::signal(signal, SIG_IGN);
+  }
+  state.mine = nullptr;
+  state.launcher = nullptr;
+}
+
 StopRequest stop_requested() {
   StopRequest request{.count = state.count, .signal = state.first_signal};
   if (const LauncherPage* launcher = state.launcher; launcher != nullptr) {

@@ -20,6 +20,9 @@ struct StopRequest {
 /// never ends the process: the launcher does that.
 void install_stop_handlers(const LauncherPage* launcher, RankPage* mine);
 
+/// Both signals do nothing from now on: the rank is ending and its page goes away.
+void ignore_stop_signals();
+
 /// The state now; cheap enough for every micro-batch.
 StopRequest stop_requested();
 

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "dist/launch_folder.h"
 #include "dist/mpirun.h"
-#include "dist/process_handle.h"
+#include "dist/rank_watch.h"
 #include "dist/rendezvous.h"
 
 namespace longhaul::dist {
@@ -37,8 +37,6 @@ constexpr milliseconds kGrace{1000};
 constexpr milliseconds kStarterGrace{3000};
 /// Signals closer together than this are one wish (some tools signal a process and its group).
 constexpr milliseconds kSameWish{100};
-
-std::int64_t now_ns() { return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 /// A file descriptor that closes itself.
 class Descriptor {
@@ -121,16 +119,6 @@ std::int64_t terminal_columns(int fd) {
   return isatty(fd) != 0 && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 0;
 }
 
-/// What is known of one rank while it runs.
-struct WatchedRank {
-  std::optional<ProcessHandle> process;
-  std::uint32_t last_heartbeat = 0;
-  milliseconds silent{0};
-  bool has_ended = false;
-  std::optional<std::int64_t> died_ns;
-  std::string stuck;
-};
-
 class Supervisor {
  public:
   explicit Supervisor(const SupervisorOptions& options)
@@ -151,10 +139,9 @@ class Supervisor {
   void answer_stop(int signal);
   void suspend();
   void watch(milliseconds elapsed);
-  void watch_rank(std::int64_t rank, milliseconds elapsed);
   void begin_to_end(milliseconds grace);
   void end_ranks_when_due();
-  void kill_ranks();
+  void send_to_ranks(int signal) const;
   void collect_starter();
   [[nodiscard]] bool all_ranks_gone() const;
   [[nodiscard]] Verdict verdict() const;
@@ -169,9 +156,8 @@ class Supervisor {
   pid_t starter_ = 0;
   std::optional<int> starter_status_;
   std::string starter_text_;
-  std::vector<WatchedRank> ranks_;
+  std::vector<RankWatch> ranks_;
   std::optional<Clock::time_point> kill_at_;  // set once the job is to end
-  bool have_killed_ = false;
   bool stops_at_once_ = false;
   int first_stop_signal_ = 0;
   Clock::time_point last_stop_{};
@@ -203,9 +189,9 @@ void Supervisor::wait_for_something() {
        {signals_.descriptor(), output_pipe_.get(), error_pipe_.get(), starter_output_->get()}) {
     events.push_back({.fd = fd, .events = POLLIN, .revents = 0});
   }
-  for (const WatchedRank& rank : ranks_) {
-    if (rank.process && !rank.has_ended) {
-      events.push_back({.fd = rank.process->descriptor(), .events = POLLIN, .revents = 0});
+  for (const RankWatch& rank : ranks_) {
+    if (rank.process() && !rank.has_ended()) {
+      events.push_back({.fd = rank.process()->descriptor(), .events = POLLIN, .revents = 0});
     }
   }
   poll(events.data(), events.size(), kTickMs);
@@ -235,17 +221,9 @@ std::int64_t Supervisor::steps_finished_by_all() const {
 
 /// Ctrl-Z: the ranks live in another session, so they are stopped and continued from here.
 void Supervisor::suspend() {
-  for (const WatchedRank& rank : ranks_) {
-    if (rank.process) {
-      rank.process->send(SIGSTOP);
-    }
-  }
+  send_to_ranks(SIGSTOP);
   raise(SIGSTOP);
-  for (const WatchedRank& rank : ranks_) {
-    if (rank.process) {
-      rank.process->send(SIGCONT);
-    }
-  }
+  send_to_ranks(SIGCONT);
 }
 
 void Supervisor::answer_signals() {
@@ -278,52 +256,20 @@ void Supervisor::answer_stop(int signal) {
   options_.notice("stopping after this step and its checkpoint (once more: stops at once)");
 }
 
-void Supervisor::watch_rank(std::int64_t rank, milliseconds elapsed) {
-  WatchedRank& watched = ranks_[static_cast<std::size_t>(rank)];
-  RankPage& page = folder_.rank(rank);
-  if (watched.has_ended) {
-    return;
-  }
-  const std::uint32_t heartbeat = page.heartbeat;
-  watched.silent = heartbeat == watched.last_heartbeat ? watched.silent + elapsed : milliseconds(0);
-  watched.last_heartbeat = heartbeat;
-  if (!watched.process) {
-    if (page.pid != 0) {
-      watched.process.emplace(page.pid);
-    } else if (watched.silent > options_.start_limit && !kill_at_) {
-      watched.stuck = fmt::format("did not start within {} s", options_.start_limit.count() / 1000);
-      begin_to_end(milliseconds(0));
-    }
-    return;
-  }
-  if (!watched.process->is_alive()) {
-    watched.has_ended = true;
-    if (page.outcome == Outcome::kRunning && !kill_at_) {
-      watched.died_ns = now_ns();
-    }
-    return;
-  }
-  if (watched.silent > options_.heartbeat_limit && !kill_at_) {
-    watched.stuck =
-        fmt::format("gave no sign of life for {:.3g} s{}",
-                    std::chrono::duration<double>(options_.heartbeat_limit).count(),
-                    watched.process->is_stopped() ? ": the process is stopped (SIGSTOP)" : "");
-    begin_to_end(milliseconds(0));
-  }
-}
-
 void Supervisor::watch(milliseconds elapsed) {
   bool has_trouble = false;
+  bool is_stuck = false;
   for (std::int64_t rank = 0; rank < options_.ranks; ++rank) {
-    watch_rank(rank, elapsed);
+    RankWatch& watch = ranks_[static_cast<std::size_t>(rank)];
+    const RankPage& page = folder_.rank(rank);
+    watch.look(page, elapsed, options_.limits, !kill_at_.has_value());
+    const Outcome outcome = page.outcome;
+    has_trouble = has_trouble || watch.died_ns() || outcome == Outcome::kError ||
+                  outcome == Outcome::kPeerError;
+    is_stuck = is_stuck || !watch.stuck().empty();
   }
-  for (std::int64_t rank = 0; rank < options_.ranks; ++rank) {
-    const Outcome outcome = folder_.rank(rank).outcome;
-    has_trouble = has_trouble || ranks_[static_cast<std::size_t>(rank)].died_ns ||
-                  outcome == Outcome::kError || outcome == Outcome::kPeerError;
-  }
-  if (has_trouble || starter_status_) {
-    begin_to_end(starter_status_ ? milliseconds(0) : kGrace);
+  if (has_trouble || is_stuck || starter_status_) {
+    begin_to_end(is_stuck || starter_status_ ? milliseconds(0) : kGrace);
     return;
   }
   for (std::int64_t rank = 0; rank < options_.ranks && first_stop_signal_ == 0; ++rank) {
@@ -339,10 +285,10 @@ void Supervisor::begin_to_end(milliseconds grace) {
   }
 }
 
-void Supervisor::kill_ranks() {
-  for (const WatchedRank& rank : ranks_) {
-    if (rank.process) {
-      rank.process->send(SIGKILL);
+void Supervisor::send_to_ranks(int signal) const {
+  for (const RankWatch& rank : ranks_) {
+    if (rank.process()) {
+      rank.process()->send(signal);
     }
   }
 }
@@ -351,8 +297,7 @@ void Supervisor::end_ranks_when_due() {
   if (!kill_at_ || Clock::now() < *kill_at_) {
     return;
   }
-  have_killed_ = true;
-  kill_ranks();
+  send_to_ranks(SIGKILL);
   if (!starter_status_ && Clock::now() > *kill_at_ + kStarterGrace) {
     kill(starter_, SIGKILL);
   }
@@ -366,9 +311,8 @@ void Supervisor::collect_starter() {
 }
 
 bool Supervisor::all_ranks_gone() const {
-  return std::none_of(ranks_.begin(), ranks_.end(), [](const WatchedRank& rank) {
-    return rank.process && rank.process->is_alive();
-  });
+  return std::none_of(ranks_.begin(), ranks_.end(),
+                      [](const RankWatch& rank) { return rank.is_running(); });
 }
 
 Verdict Supervisor::verdict() const {
@@ -378,15 +322,15 @@ Verdict Supervisor::verdict() const {
   std::vector<RankEnd> ends;
   for (std::int64_t rank = 0; rank < options_.ranks; ++rank) {
     const RankPage& page = folder_.rank(rank);
-    const WatchedRank& watched = ranks_[static_cast<std::size_t>(rank)];
+    const RankWatch& watched = ranks_[static_cast<std::size_t>(rank)];
     ends.push_back({.rank = rank,
                     .place = rank_place(page, rank),
                     .outcome = page.outcome,
                     .exit_code = page.exit_code,
                     .outcome_ns = page.outcome_ns,
                     .lines = recorded_lines(page),
-                    .died_ns = watched.died_ns,
-                    .stuck = watched.stuck});
+                    .died_ns = watched.died_ns(),
+                    .stuck = watched.stuck()});
   }
   StarterEnd starter{.status = starter_status_.value_or(0), .output = {}};
   std::size_t begin = 0;

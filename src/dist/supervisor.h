@@ -3,13 +3,13 @@
 // and says in one line which rank it was.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "dist/rank_watch.h"
 #include "dist/verdict.h"
 
 namespace longhaul::dist {
@@ -20,10 +20,7 @@ struct SupervisorOptions {
   std::int64_t ranks = 1;
   int output_fd = 1;  // where the ranks' standard output goes
   int error_fd = 2;
-  /// A rank without heartbeat for this long is stuck (stopped, or its machine hangs).
-  std::chrono::milliseconds heartbeat_limit{10'000};
-  /// A rank must have come up within this time.
-  std::chrono::milliseconds start_limit{180'000};
+  WatchLimits limits;
   /// Lines for the user that are no errors.
   std::function<void(const std::string&)> notice = [](const std::string&) {};
 };

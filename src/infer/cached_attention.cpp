@@ -53,8 +53,7 @@ void CachedAttention::reserve(std::int64_t tokens, const at::Tensor& like) {
   }
   const std::int64_t wanted = std::max({kFirstCapacity, tokens, capacity * 2});
   for (at::Tensor* const cache : {&keys_, &values_}) {
-    at::Tensor larger =
-        at::empty({wanted, shape_.num_kv_heads * shape_.head_dim}, like.options());
+    at::Tensor larger = at::empty({wanted, shape_.num_kv_heads * shape_.head_dim}, like.options());
     if (cache->defined()) {
       larger.narrow(0, 0, capacity).copy_(*cache);
     }
@@ -63,8 +62,7 @@ void CachedAttention::reserve(std::int64_t tokens, const at::Tensor& like) {
 }
 
 void CachedAttention::load_qkv(const at::Tensor& qkv, const model::QkNormWeights& norm,
-                               const model::RowContext& /*context*/,
-                               model::AttentionSlots& slots) {
+                               const model::RowContext& /*context*/, model::AttentionSlots& slots) {
   const std::int64_t tokens = qkv.size(0);
   const std::int64_t q_width = shape_.num_query_heads * shape_.head_dim;
   const std::int64_t kv_width = shape_.num_kv_heads * shape_.head_dim;
@@ -125,8 +123,7 @@ at::Tensor CachedAttention::token_local_output(const model::AttentionSlots& slot
 at::Tensor CachedAttention::backward(const at::Tensor& /*dout*/,
                                      const model::QkNormWeights& /*norm*/,
                                      const model::RowContext& /*context*/,
-                                     model::AttentionSlots& /*slots*/,
-                                     model::GradSink& /*sink*/) {
+                                     model::AttentionSlots& /*slots*/, model::GradSink& /*sink*/) {
   LONGHAUL_ASSERT(false, "cached attention has no backward pass");
   return {};
 }

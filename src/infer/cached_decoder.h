@@ -1,6 +1,6 @@
-// The decoder as generation needs it: feed tokens, get the logits of the next one. Prompt and single
-// tokens run through the layers that training uses; only attention is another (cached_attention.h).
-// Legend: h hidden size, V vocabulary.
+// The decoder as generation needs it: feed tokens, get the logits of the next one. Prompt and
+// single tokens run through the layers that training uses; only attention is another
+// (cached_attention.h). Legend: h hidden size, V vocabulary.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -40,9 +40,9 @@ void keep_likeliest(std::vector<Candidate>& candidates, double top_p) {
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
   });
-  const double total =
-      std::accumulate(candidates.begin(), candidates.end(), 0.0,
-                      [](double sum, const Candidate& candidate) { return sum + candidate.weight; });
+  const double total = std::accumulate(
+      candidates.begin(), candidates.end(), 0.0,
+      [](double sum, const Candidate& candidate) { return sum + candidate.weight; });
   double sum = 0;
   std::size_t kept = 0;
   while (kept < candidates.size() && sum < top_p * total) {

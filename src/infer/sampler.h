@@ -13,7 +13,8 @@ struct SamplingOptions {
   std::uint64_t seed = 42;
 };
 
-/// The token that follows `position` earlier tokens in row `row`. UserError when logits are not finite.
+/// The token that follows `position` earlier tokens in row `row`. UserError when logits are not
+/// finite.
 std::int32_t choose_token(std::span<const float> logits, const SamplingOptions& options,
                           std::int64_t row, std::int64_t position);
 

@@ -22,8 +22,7 @@ bool StopRules::ends_at(std::int32_t id) const {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-StopRules make_stop_rules(const text::Tokenizer& tokenizer,
-                          std::span<const std::string> stop_words,
+StopRules make_stop_rules(const text::Tokenizer& tokenizer, std::span<const std::string> stop_words,
                           std::span<const std::int64_t> eos_ids) {
   StopRules rules;
   const auto add_id = [&rules](std::int32_t id) {

@@ -19,8 +19,7 @@ struct StopRules {
 };
 
 /// Splits a template's stop words by how the tokenizer writes them and adds the model's eos ids.
-StopRules make_stop_rules(const text::Tokenizer& tokenizer,
-                          std::span<const std::string> stop_words,
+StopRules make_stop_rules(const text::Tokenizer& tokenizer, std::span<const std::string> stop_words,
                           std::span<const std::int64_t> eos_ids);
 
 /// Passes text through until a stop text appears; holds back what may be the beginning of one.

@@ -10,8 +10,8 @@ namespace longhaul::text::jinja {
 namespace {
 
 // Depth of nesting and of chains (a + b + c …): bounds the recursion of everything that walks the tree.
-constexpr int kMaxDepth = 60;
-constexpr int kMaxChain = 4000;
+constexpr int kMaxDepth = 100;
+constexpr int kMaxChain = 1000;
 
 }  // namespace
 
@@ -64,7 +64,7 @@ ExprPtr ExpressionParser::make(ExprKind kind) const {
 
 ExprPtr ExpressionParser::wrap(ExprKind kind, ExprPtr child) {
   if (++chain_ > kMaxChain) {
-    fail("template too large");
+    fail("expression too long");
   }
   ExprPtr node = make(kind);
   node->line = child->line;
@@ -80,6 +80,9 @@ ExprPtr ExpressionParser::binary(ExprPtr left, ExprPtr right, std::string name) 
 }
 
 ExprPtr ExpressionParser::parse_tuple(Inline condition) {
+  if (depth_ == 0) {
+    chain_ = 0;
+  }
   const auto one = [&] { return condition == Inline::kYes ? parse_expression() : parse_or(); };
   ExprPtr first = one();
   if (!is_operator(",")) {

@@ -102,6 +102,29 @@ std::string mutate(std::string text, Draw& draw) {
   return text;
 }
 
+/// Reads one text; true when it was accepted.
+bool read_model(const std::string& text) {
+  try {
+    const ModelConfig model = parse_model_config(text, "config.json");
+    EXPECT_GE(model.num_kv_heads, 1);
+    EXPECT_EQ(model.num_heads % model.num_kv_heads, 0);
+    EXPECT_EQ(model.head_dim % 2, 0);
+    EXPECT_EQ(static_cast<std::int64_t>(rope_inverse_frequencies(model).size()),
+              model.head_dim / 2);
+    if (model.num_layers <= 64) {
+      TuningSpec tuning;
+      tuning.full = true;
+      EXPECT_FALSE(build_registry(model, tuning).empty());
+    }
+    return true;
+  } catch (const base::UserError& error) {
+    for (const base::Problem& problem : error.problems()) {
+      EXPECT_EQ(problem.line().find('\n'), std::string::npos);
+    }
+    return false;
+  }
+}
+
 TEST(Fuzz, ConfigJsonGivesAModelOrAUserError) {
   const std::vector<std::string> seeds = {
       R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
@@ -117,28 +140,33 @@ TEST(Fuzz, ConfigJsonGivesAModelOrAUserError) {
   std::size_t accepted = 0;
   for (std::uint64_t run = 0; run < 4000; ++run) {
     Draw draw(run);
-    const std::string text = mutate(seeds[run % seeds.size()], draw);
     SCOPED_TRACE(testing::Message() << "run " << run);
-    try {
-      const ModelConfig model = parse_model_config(text, "config.json");
-      ++accepted;
-      ASSERT_GE(model.num_kv_heads, 1);
-      ASSERT_EQ(model.num_heads % model.num_kv_heads, 0);
-      ASSERT_EQ(model.head_dim % 2, 0);
-      ASSERT_EQ(static_cast<std::int64_t>(rope_inverse_frequencies(model).size()),
-                model.head_dim / 2);
-      if (model.num_layers <= 64) {
-        TuningSpec tuning;
-        tuning.full = true;
-        ASSERT_FALSE(build_registry(model, tuning).empty());
-      }
-    } catch (const base::UserError& error) {
-      for (const base::Problem& problem : error.problems()) {
-        ASSERT_EQ(problem.line().find('\n'), std::string::npos);
-      }
-    }
+    accepted += read_model(mutate(seeds[run % seeds.size()], draw)) ? 1U : 0U;
   }
   EXPECT_GT(accepted, 100U) << "mutations reach the rules behind the parser";
+}
+
+/// A command line with a few words dropped, changed or added.
+std::vector<std::string> mutate_words(std::vector<std::string> words, Draw& draw) {
+  for (std::size_t edits = 1 + draw.below(3); edits > 0 && !words.empty(); --edits) {
+    const std::size_t at = draw.below(words.size());
+    const auto place = words.begin() + static_cast<std::ptrdiff_t>(at);
+    switch (draw.below(3)) {
+      case 0:
+        words.erase(place);
+        break;
+      case 1:
+        words[at] = mutate(words[at], draw);
+        break;
+      default:
+        words.insert(place, fragments()[draw.below(fragments().size())]);
+    }
+  }
+  // A first word that names a file would be opened; files have a test of their own.
+  if (!words.empty() && is_option_file(words.front())) {
+    words.front() += "l";
+  }
+  return words;
 }
 
 TEST(Fuzz, CommandLinesGiveAConfigOrUserErrors) {
@@ -169,25 +197,7 @@ TEST(Fuzz, CommandLinesGiveAConfigOrUserErrors) {
   std::size_t accepted = 0;
   for (std::uint64_t run = 0; run < 2500; ++run) {
     Draw draw(1000000 + run);
-    std::vector<std::string> words = seed;
-    for (std::size_t edits = 1 + draw.below(3); edits > 0 && !words.empty(); --edits) {
-      const std::size_t at = draw.below(words.size());
-      switch (draw.below(3)) {
-        case 0:
-          words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
-          break;
-        case 1:
-          words[at] = mutate(words[at], draw);
-          break;
-        default:
-          words.insert(words.begin() + static_cast<std::ptrdiff_t>(at),
-                       fragments()[draw.below(fragments().size())]);
-      }
-      // A word that names a file would be opened; files have a test of their own.
-      if (!words.empty() && is_option_file(words.front())) {
-        words.front() += "l";
-      }
-    }
+    const std::vector<std::string> words = mutate_words(seed, draw);
     SCOPED_TRACE(testing::Message() << "run " << run);
     try {
       const LaunchInfo launch{.ranks = 1 + static_cast<std::int64_t>(draw.below(8))};

@@ -1,5 +1,7 @@
 #include "data/statistics.h"
 
+#include <fmt/format.h>
+
 #include "data_test_tools.h"
 
 namespace longhaul::data {
@@ -42,12 +44,14 @@ TEST(SampleLines, ShowRunsOfInputAndTarget) {
   const TempFolder folder;
   const TokenStore store =
       store_of_lengths(folder.path(), {6}, [](auto, auto k) { return k >= 2 && k < 5; });
-  const auto decode = [](const std::vector<std::int32_t>& ids) { return ids_json(ids) + "\n"; };
+  const auto decode = [](const std::vector<std::int32_t>& ids) {
+    return fmt::format("{}\n", fmt::join(ids, " "));
+  };
   EXPECT_THAT(sample_lines(store, 0, decode),
               testing::ElementsAre("sample 0 (made.jsonl:1): 6 tokens, 3 targets",
-                                   "  input        2 tokens  \"[0, 1]\\n\"",
-                                   "  target       3 tokens  \"[2, 3, 4]\\n\"",
-                                   "  input        1 tokens  \"[5]\\n\""));
+                                   "  input        2 tokens  \"0 1\\n\"",
+                                   "  target       3 tokens  \"2 3 4\\n\"",
+                                   "  input        1 tokens  \"5\\n\""));
 }
 
 TEST(SampleLines, ShortenLongRuns) {
@@ -58,12 +62,6 @@ TEST(SampleLines, ShortenLongRuns) {
   });
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[1], "  input      500 tokens  \"0-59\" … 380 tokens … \"440-499\"");
-}
-
-TEST(SampleJson, LooksAsOtherToolsWriteIt) {
-  EXPECT_EQ(sample_json({.ids = {1, 22, 3}, .labels = {-100, 22, -100}}),
-            R"({"input_ids": [1, 22, 3], "labels": [-100, 22, -100]})");
-  EXPECT_EQ(ids_json({}), "[]");
 }
 
 }  // namespace

@@ -264,7 +264,7 @@ TEST_F(TokenizeTest, SurvivesMutatedFiles) {
   const std::string array = "[{\"query\": \"a\", \"response\": \"b\"},\n {\"text\": \"c\"}]";
   const std::string bytes = "{}[]\",:\\\n\r\xff a0";
   int stores = 0;
-  for (int i = 0; i < 1500; ++i) {
+  for (int i = 0; i < 300; ++i) {
     std::string text = i % 3 == 0 ? array : lines;
     for (auto changes = random() % 6; changes > 0; --changes) {
       const std::size_t at = random() % text.size();
@@ -285,7 +285,7 @@ TEST_F(TokenizeTest, SurvivesMutatedFiles) {
       ASSERT_THAT(error.what(), testing::HasSubstr("a.jsonl"));
     }
   }
-  EXPECT_GT(stores, 100);
+  EXPECT_GT(stores, 50);
 }
 
 }  // namespace

@@ -72,8 +72,8 @@ TEST(Sampler, DependsOnSeedRowAndPositionAlone) {
     EXPECT_EQ(choose_token(logits, options, 2, 9), choose_token(logits, options, 2, 9));
     over_rows.insert(choose_token(logits, options, i, 9));
     over_positions.insert(choose_token(logits, options, 2, i));
-    over_seeds.insert(choose_token(
-        logits, {.temperature = 1, .seed = static_cast<std::uint64_t>(i)}, 2, 9));
+    over_seeds.insert(
+        choose_token(logits, {.temperature = 1, .seed = static_cast<std::uint64_t>(i)}, 2, 9));
   }
   EXPECT_GT(over_rows.size(), 20U);
   EXPECT_GT(over_positions.size(), 20U);

@@ -1,11 +1,12 @@
-// The decoder's explicit forward and backward against libtorch's autograd on the plain formula in fp64.
+// The decoder's explicit forward and backward against libtorch's autograd on the plain formula in
+// fp64.
 #include "model/decoder_model.h"
+
+#include <gtest/gtest.h>
 
 #include "model/layout_runner.h"
 #include "model/reference_model.h"
 #include "model/tiny_models.h"
-
-#include <gtest/gtest.h>
 
 namespace longhaul {
 namespace {
@@ -68,14 +69,14 @@ TEST_P(DecoderModel, GivesTheSameBitsUnderEveryActivationPolicy) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DecoderModel,
-                         ::testing::Values(Case{"llama", Tuning::kLora}, Case{"llama", Tuning::kFull},
-                                           Case{"qwen2", Tuning::kLora}, Case{"qwen2", Tuning::kFull},
-                                           Case{"qwen2_tied", Tuning::kLora},
-                                           Case{"qwen2_tied", Tuning::kFull},
-                                           Case{"qwen3", Tuning::kLora}, Case{"qwen3", Tuning::kFull},
-                                           Case{"smol", Tuning::kLora}, Case{"smol", Tuning::kFull}),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Models, DecoderModel,
+    ::testing::Values(Case{"llama", Tuning::kLora}, Case{"llama", Tuning::kFull},
+                      Case{"qwen2", Tuning::kLora}, Case{"qwen2", Tuning::kFull},
+                      Case{"qwen2_tied", Tuning::kLora}, Case{"qwen2_tied", Tuning::kFull},
+                      Case{"qwen3", Tuning::kLora}, Case{"qwen3", Tuning::kFull},
+                      Case{"smol", Tuning::kLora}, Case{"smol", Tuning::kFull}),
+    case_name);
 
 }  // namespace
 }  // namespace longhaul

@@ -1,14 +1,13 @@
 #include "model/layout_runner.h"
 
-#include "dist/comm_threads.h"
-#include "dist/shard.h"
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <mutex>
-#include <numeric>
+#include <cmath>
+
+#include "dist/comm_threads.h"
+#include "dist/shard.h"
 
 namespace longhaul::testing {
 namespace {
@@ -32,62 +31,68 @@ RankSetup make_setup(const std::string& name, Tuning tuning, at::ScalarType dtyp
 
 }  // namespace
 
-StepResult run_step(const std::string& model_name, Tuning tuning, Layout layout,
-                    const std::vector<data::PackedBatch>& rows, const StepOptions& options) {
+StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tuning tuning,
+                    Layout layout, const std::vector<data::PackedBatch>& rows,
+                    const StepOptions& options) {
   std::int64_t all_targets = 0;
   for (const data::PackedBatch& row : rows) {
     all_targets += row.num_targets();
   }
   const double scale = all_targets > 0 ? 1.0 / static_cast<double>(all_targets) : 0.0;
   const config::Mesh mesh{.dp = layout.dp, .sp = layout.sp};
-  StepResult result;
-  std::mutex mutex;
-  dist::run_ranks(static_cast<int>(mesh.ranks()), [&](dist::Communicator& world) {
-    at::set_num_threads(1);
-    RankSetup setup = make_setup(model_name, tuning, options.dtype);
-    const std::int64_t dp_rank = mesh.dp_rank(world.rank());
-    const std::int64_t sp_rank = mesh.sp_rank(world.rank());
-    const auto sp = world.split(static_cast<int>(dp_rank));
-    auto heads = config::split_heads(setup.model.num_heads, setup.model.num_kv_heads, mesh.sp);
-    const auto exchange =
-        options.make_exchange
-            ? options.make_exchange(*sp, heads, setup.model.head_dim)
-            : std::make_unique<dist::UlyssesExchange>(*sp, heads, setup.model.head_dim);
-    model::UlyssesAttention attention(setup.model, *exchange);
-    model::ResidentWeightStore store(setup.model, setup.parameters, setup.lora_scale);
-    model::DecoderModel decoder(
-        setup.model, store, attention,
-        std::vector<config::LayerPolicy>(static_cast<std::size_t>(setup.model.num_layers),
-                                         options.policy));
-    model::FlatGradSink sink(setup.parameters);
-    std::vector<double> sums(3, 0.0);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (static_cast<std::int64_t>(i) % mesh.dp != dp_rank) {
-        continue;
-      }
-      const dist::LocalBatch local = dist::shard_row(rows[i], mesh.sp, sp_rank);
-      const model::RandomAddress random{.seed = 3,
-                                        .epoch = 1,
-                                        .lora_dropout = options.lora_dropout,
-                                        .neftune_alpha = options.neftune_alpha};
-      const model::LossSum loss = decoder.forward_backward(local, scale, random, sink);
-      sums[0] += loss.sum;
-      sums[1] += static_cast<double>(loss.target_tokens);
-      sums[2] += static_cast<double>(loss.correct);
+  RankSetup setup = make_setup(model_name, tuning, options.dtype);
+  const std::int64_t dp_rank = mesh.dp_rank(world.rank());
+  const std::int64_t sp_rank = mesh.sp_rank(world.rank());
+  const auto sp = world.split(static_cast<int>(dp_rank));
+  auto heads = config::split_heads(setup.model.num_heads, setup.model.num_kv_heads, mesh.sp);
+  const auto exchange =
+      options.make_exchange
+          ? options.make_exchange(*sp, heads, setup.model.head_dim)
+          : std::make_unique<dist::UlyssesExchange>(*sp, heads, setup.model.head_dim);
+  model::UlyssesAttention attention(setup.model, *exchange);
+  model::ResidentWeightStore store(setup.model, setup.parameters, setup.lora_scale);
+  model::DecoderModel decoder(
+      setup.model, store, attention,
+      std::vector<config::LayerPolicy>(static_cast<std::size_t>(setup.model.num_layers),
+                                       options.policy));
+  model::FlatGradSink sink(setup.parameters);
+  const model::RandomAddress random{.seed = 3,
+                                    .epoch = 1,
+                                    .lora_dropout = options.lora_dropout,
+                                    .neftune_alpha = options.neftune_alpha};
+  std::vector<double> sums(3, 0.0);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (static_cast<std::int64_t>(i) % mesh.dp != dp_rank) {
+      continue;
     }
-    const at::Tensor& flat = setup.parameters.flat_gradients();
-    world.all_reduce_sum("gradients", std::span(flat.data_ptr<float>(),
-                                                static_cast<std::size_t>(flat.numel())));
-    world.all_reduce_sum("loss", std::span(sums));
+    const dist::LocalBatch local = dist::shard_row(rows[i], mesh.sp, sp_rank);
+    const model::LossSum loss = decoder.forward_backward(local, scale, random, sink);
+    sums[0] += loss.sum;
+    sums[1] += static_cast<double>(loss.target_tokens);
+    sums[2] += static_cast<double>(loss.correct);
+  }
+  const at::Tensor& flat = setup.parameters.flat_gradients();
+  world.all_reduce_sum("gradients",
+                       std::span(flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())));
+  world.all_reduce_sum("loss", std::span(sums));
+  StepResult result{.loss_sum = sums[0],
+                    .targets = static_cast<std::int64_t>(sums[1]),
+                    .correct = static_cast<std::int64_t>(sums[2])};
+  for (const model::FlatSegment& segment : setup.parameters.segments()) {
+    const auto& spec = setup.parameters.registry()[static_cast<std::size_t>(segment.param)];
+    result.gradients[spec.name] = setup.parameters.gradient(segment.param).clone();
+  }
+  return result;
+}
+
+StepResult run_step(const std::string& model_name, Tuning tuning, Layout layout,
+                    const std::vector<data::PackedBatch>& rows, const StepOptions& options) {
+  StepResult result;
+  dist::run_ranks(static_cast<int>(layout.dp * layout.sp), [&](dist::Communicator& world) {
+    at::set_num_threads(1);
+    StepResult mine = run_rank(world, model_name, tuning, layout, rows, options);
     if (world.rank() == 0) {
-      const std::lock_guard lock(mutex);
-      result.loss_sum = sums[0];
-      result.targets = static_cast<std::int64_t>(sums[1]);
-      result.correct = static_cast<std::int64_t>(sums[2]);
-      for (const model::FlatSegment& segment : setup.parameters.segments()) {
-        const auto& spec = setup.parameters.registry()[static_cast<std::size_t>(segment.param)];
-        result.gradients[spec.name] = setup.parameters.gradient(segment.param).clone();
-      }
+      result = std::move(mine);
     }
   });
   return result;

@@ -1,17 +1,17 @@
-// Runs one optimizer step's forward and backward on any (dp, sp) layout of threads-as-ranks and returns the global
-// loss and the summed gradients.
+// Runs one optimizer step's forward and backward on any (dp, sp) layout of threads-as-ranks and
+// returns the global loss and the summed gradients.
 #pragma once
-
-#include "config/model_config.h"
-#include "dist/ulysses.h"
-#include "model/decoder_model.h"
-#include "model/tiny_models.h"
 
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "config/model_config.h"
+#include "dist/ulysses.h"
+#include "model/decoder_model.h"
+#include "model/tiny_models.h"
 
 namespace longhaul::testing {
 
@@ -24,7 +24,7 @@ struct StepResult {
   double loss_sum = 0;
   std::int64_t targets = 0;
   std::int64_t correct = 0;
-  std::map<std::string, at::Tensor> gradients;
+  std::map<std::string, at::Tensor> gradients{};
 };
 
 /// How one run deviates from the product, for the tests that must see a fault.
@@ -42,6 +42,12 @@ struct StepOptions {
 /// `rows[i]` goes to dp group i % dp. Each token's loss is scaled by 1 / all targets.
 StepResult run_step(const std::string& model_name, Tuning tuning, Layout layout,
                     const std::vector<data::PackedBatch>& rows, const StepOptions& options = {});
+
+/// The same as one rank of an existing `world` of layout.sp · layout.dp ranks; every rank gets the
+/// sums. Collective.
+StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tuning tuning,
+                    Layout layout, const std::vector<data::PackedBatch>& rows,
+                    const StepOptions& options = {});
 
 /// Empty when ‖g − g₁‖ ≤ limit · max(‖g₁‖, 1e-3 · ‖all g₁‖) for every parameter, else what differs.
 std::string compare_gradients(const std::map<std::string, at::Tensor>& got,

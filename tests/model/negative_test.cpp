@@ -1,15 +1,15 @@
-// The parity checks see the faults they are there for: each classic mistake of sequence-parallel training, made on
-// purpose, must make them fail.
-#include "dist/ulysses.h"
-#include "model/layout_runner.h"
-#include "model/tiny_models.h"
-#include "text/tokenized_sample.h"
-
+// The parity checks see the faults they are there for: each classic mistake of sequence-parallel
+// training, made on purpose, must make them fail.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+
+#include "dist/ulysses.h"
+#include "model/layout_runner.h"
+#include "model/tiny_models.h"
+#include "text/tokenized_sample.h"
 
 namespace longhaul {
 namespace {
@@ -70,8 +70,7 @@ class IdentityComm final : public dist::Communicator {
     real_.all_reduce_max(name, values);
   }
   void reduce_scatter_sum(std::string_view name, std::span<const float> send,
-                          std::span<float> receive,
-                          std::span<const std::int64_t> blocks) override {
+                          std::span<float> receive, std::span<const std::int64_t> blocks) override {
     real_.reduce_scatter_sum(name, send, receive, blocks);
   }
   void broadcast(std::string_view name, void* data, std::int64_t bytes, int root) override {
@@ -130,15 +129,15 @@ TEST(Faults, TheRightExchangePasses) {
 
 TEST(Faults, AnIdentityExchangeIsSeen) {
   const auto row = testing::make_row(documents(), 0);
-  const StepResult got = testing::run_step("smol", Tuning::kLora, {.sp = 2}, {row},
-                                           with_exchange<IdentityExchange>());
+  const StepResult got =
+      testing::run_step("smol", Tuning::kLora, {.sp = 2}, {row}, with_exchange<IdentityExchange>());
   EXPECT_FALSE(is_parity(got, one_rank()));
 }
 
 TEST(Faults, KvCopiesThatAreNotSummedAreSeen) {
   const auto row = testing::make_row(documents(), 0);
-  const StepResult got = testing::run_step("smol", Tuning::kLora, {.sp = 2}, {row},
-                                           with_exchange<CopiesNotSummed>());
+  const StepResult got =
+      testing::run_step("smol", Tuning::kLora, {.sp = 2}, {row}, with_exchange<CopiesNotSummed>());
   const StepResult want = one_rank();
   EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-6 * want.loss_sum) << "only gradients go wrong";
   EXPECT_FALSE(is_parity(got, want));

@@ -1,8 +1,8 @@
 // Every layout computes the loss and the gradients of one rank that sees one document at a time.
+#include <gtest/gtest.h>
+
 #include "model/layout_runner.h"
 #include "model/tiny_models.h"
-
-#include <gtest/gtest.h>
 
 namespace longhaul {
 namespace {
@@ -12,40 +12,10 @@ using testing::Layout;
 using testing::StepResult;
 using testing::Tuning;
 
-/// A micro-batch as documents; flattened to one row.
-using Rows = std::vector<std::vector<Document>>;
-
-/// Three micro-batches: a packed row with a one-token document, a border on a shard border (24 of 48 tokens, also 12 and
-/// 36 for four ranks) and a shard without targets; ragged rows (one that does not divide, one shorter than sp); a row
-/// without any target.
-Rows composite_step(std::int64_t vocab) {
-  using testing::make_document;
-  return {{make_document(1, 0, vocab, 11), make_document(11, 3, vocab, 12),
-           make_document(12, 12, vocab, 13), make_document(12, 5, vocab, 14),
-           make_document(12, 1, vocab, 15)},
-          {make_document(17, 6, vocab, 16), make_document(2, 1, vocab, 17)},
-          {make_document(9, 9, vocab, 18)}};
-}
-
-std::vector<data::PackedBatch> flatten(const Rows& rows) {
-  std::vector<data::PackedBatch> flat;
-  std::int64_t sample = 0;
-  for (const auto& documents : rows) {
-    flat.push_back(testing::make_row(documents, sample));
-    sample += static_cast<std::int64_t>(documents.size());
-  }
-  return flat;
-}
-
-std::vector<data::PackedBatch> one_document_at_a_time(const Rows& rows) {
-  std::vector<data::PackedBatch> flat;
-  for (const auto& documents : rows) {
-    for (const Document& document : documents) {
-      flat.push_back(testing::make_row({document}, static_cast<std::int64_t>(flat.size())));
-    }
-  }
-  return flat;
-}
+using testing::composite_step;
+using testing::flatten;
+using testing::one_document_at_a_time;
+using testing::Rows;
 
 void expect_parity(const std::string& model, Tuning tuning, Layout layout, const Rows& rows) {
   const StepResult one = testing::run_step(model, tuning, {}, one_document_at_a_time(rows));
@@ -101,11 +71,14 @@ TEST_P(SmolShapes, EachShapeAloneEqualsOneRank) {
   const std::int64_t vocab = testing::tiny_model("smol").vocab_size;
   const Rows shapes = composite_step(vocab);
   const std::vector<Rows> alone = {
-      {shapes[0]}, {shapes[1]}, {shapes[2]},
-      {{make_document(1, 0, vocab, 21)}},                                   // one token, no target
-      {{make_document(2, 1, vocab, 22)}},                                   // shorter than sp
-      {{make_document(31, 1, vocab, 23)}},                                  // document = row
-      {{make_document(12, 2, vocab, 24), make_document(12, 2, vocab, 25)}}, // border on a shard border
+      {shapes[0]},
+      {shapes[1]},
+      {shapes[2]},
+      {{make_document(1, 0, vocab, 21)}},   // one token, no target
+      {{make_document(2, 1, vocab, 22)}},   // shorter than sp
+      {{make_document(31, 1, vocab, 23)}},  // document = row
+      {{make_document(12, 2, vocab, 24),
+        make_document(12, 2, vocab, 25)}},  // border on a shard border
   };
   for (const Rows& rows : alone) {
     expect_parity("smol", Tuning::kLora, GetParam(), rows);
@@ -128,7 +101,8 @@ TEST(Parity, DropoutAndNoiseDrawTheSameMasksInEveryLayout) {
   const StepResult plain = testing::run_step("smol", Tuning::kLora, {}, flatten(rows));
   EXPECT_GT(std::abs(one.loss_sum - plain.loss_sum), 1e-3);
   for (const Layout layout : {Layout{2, 1}, Layout{3, 2}, Layout{4, 1}}) {
-    const StepResult many = testing::run_step("smol", Tuning::kLora, layout, flatten(rows), options);
+    const StepResult many =
+        testing::run_step("smol", Tuning::kLora, layout, flatten(rows), options);
     EXPECT_NEAR(many.loss_sum, one.loss_sum, 1e-6 * one.loss_sum);
     EXPECT_EQ(testing::compare_gradients(many.gradients, one.gradients, 1e-5), "");
   }

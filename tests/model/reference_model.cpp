@@ -1,11 +1,11 @@
 #include "model/reference_model.h"
 
-#include "text/tokenized_sample.h"
-
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <cmath>
+
+#include "text/tokenized_sample.h"
 
 namespace longhaul::testing {
 namespace {
@@ -122,8 +122,7 @@ ReferenceResult reference_step(const config::ModelConfig& model, const model::Pa
     }
     const at::Tensor rows = formula.logits(document).index_select(0, at::tensor(positions));
     const at::Tensor labels = at::tensor(targets);
-    const at::Tensor loss =
-        at::cross_entropy_loss(rows, labels, /*weight=*/{}, at::Reduction::Sum);
+    const at::Tensor loss = at::cross_entropy_loss(rows, labels, /*weight=*/{}, at::Reduction::Sum);
     at::Tensor(loss * scale).backward();
     result.loss_sum += loss.item<double>();
     result.targets += static_cast<std::int64_t>(targets.size());

@@ -1,10 +1,10 @@
 #include "model/tiny_models.h"
 
+#include <ATen/ops/empty.h>
+
 #include "base/file.h"
 #include "base/rng.h"
 #include "text/tokenized_sample.h"
-
-#include <ATen/ops/empty.h>
 
 namespace longhaul::testing {
 
@@ -101,6 +101,34 @@ data::PackedBatch make_row(const std::vector<Document>& documents, std::int64_t 
     row.sample_ids.push_back(first_sample + static_cast<std::int64_t>(row.sample_ids.size()));
   }
   return row;
+}
+
+Rows composite_step(std::int64_t vocab) {
+  return {{make_document(1, 0, vocab, 11), make_document(11, 3, vocab, 12),
+           make_document(12, 12, vocab, 13), make_document(12, 5, vocab, 14),
+           make_document(12, 1, vocab, 15)},
+          {make_document(17, 6, vocab, 16), make_document(2, 1, vocab, 17)},
+          {make_document(9, 9, vocab, 18)}};
+}
+
+std::vector<data::PackedBatch> flatten(const Rows& rows) {
+  std::vector<data::PackedBatch> flat;
+  std::int64_t sample = 0;
+  for (const auto& documents : rows) {
+    flat.push_back(make_row(documents, sample));
+    sample += static_cast<std::int64_t>(documents.size());
+  }
+  return flat;
+}
+
+std::vector<data::PackedBatch> one_document_at_a_time(const Rows& rows) {
+  std::vector<data::PackedBatch> flat;
+  for (const auto& documents : rows) {
+    for (const Document& document : documents) {
+      flat.push_back(make_row({document}, static_cast<std::int64_t>(flat.size())));
+    }
+  }
+  return flat;
 }
 
 }  // namespace longhaul::testing
