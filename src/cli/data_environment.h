@@ -6,7 +6,8 @@
 
 namespace longhaul::cli {
 
-/// $LONGHAUL_DATA for named data sets; --cache_dir, else $XDG_CACHE_HOME/longhaul, else ~/.cache/longhaul.
+/// $LONGHAUL_DATA for named data sets; --cache_dir, else $XDG_CACHE_HOME/longhaul, else
+/// ~/.cache/longhaul.
 data::DataEnvironment data_environment(const config::Config& config);
 
 }  // namespace longhaul::cli

@@ -1,14 +1,15 @@
-// `longhaul sft` and `longhaul pt`: one rank of a training run, from the validated Config to the last line.
+// `longhaul sft` and `longhaul pt`: one rank of a training run, from the validated Config to the
+// last line.
+#include <fmt/format.h>
+
+#include <cstdio>
+
 #include "cli/command.h"
 #include "cli/data_environment.h"
 #include "cli/launch.h"
 #include "dist/stop_request.h"
 #include "metrics/progress.h"
 #include "train/run.h"
-
-#include <fmt/format.h>
-
-#include <cstdio>
 
 namespace longhaul::cli {
 namespace {
@@ -71,8 +72,9 @@ int run_sft(const config::Config& config, RankSession& session) {
       .data = data_environment(config),
       .observer = &session.status(),
       .hooks = make_hooks(session, display),
-      .progress = [&display](const metrics::Progress& progress,
-                             bool is_log_line) { display.progress(progress, is_log_line); }};
+      .progress = [&display](const metrics::Progress& progress, bool is_log_line) {
+        display.progress(progress, is_log_line);
+      }};
   const train::RunResult result = train::run_training(config, surroundings);
   if (config.launch.rank == 0) {
     display.line("last checkpoint: " + result.summary.last_model_checkpoint);

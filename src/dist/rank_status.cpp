@@ -36,7 +36,8 @@ void redirect(int to, const std::filesystem::path& pipe) {
 
 RankStatus::RankStatus() : own_page_(std::make_unique<RankPage>()), page_(own_page_.get()) {}
 
-RankStatus::RankStatus(const std::filesystem::path& folder, std::int64_t rank) : folder_(folder) {
+RankStatus::RankStatus(const std::filesystem::path& folder, std::int64_t rank)
+    : folder_(folder), rank_(rank) {
   shared_page_.emplace(rank_page_path(folder, rank));
   launcher_.emplace(launcher_page_path(folder));
   page_ = &**shared_page_;
@@ -50,7 +51,7 @@ RankStatus::RankStatus(const std::filesystem::path& folder, std::int64_t rank) :
 RankStatus::RankStatus(const std::filesystem::path& folder, std::int64_t rank,
                        std::int64_t local_ranks,
                        std::function<void(const std::string& line)> on_peer_fault)
-    : folder_(folder), on_peer_fault_(std::move(on_peer_fault)) {
+    : folder_(folder), rank_(rank), on_peer_fault_(std::move(on_peer_fault)) {
   shared_page_.emplace(rank_page_path(folder, rank));
   page_ = &**shared_page_;
   peers_.emplace(folder, rank, local_ranks);
@@ -81,6 +82,11 @@ RankStatus::~RankStatus() {
   }
   if (wake_ >= 0) {
     close(wake_);
+  }
+  if (peers_ && page_->outcome == Outcome::kFinished) {
+    std::error_code ignored;
+    std::filesystem::remove(rank_page_path(folder_, rank_), ignored);
+    std::filesystem::remove(folder_, ignored);  // succeeds for the last rank, which finds it empty
   }
 }
 

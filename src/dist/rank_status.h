@@ -69,6 +69,7 @@ class RankStatus final : public OperationObserver {
   std::optional<SharedPage<LauncherPage>> launcher_;
   RankPage* page_ = nullptr;
   std::filesystem::path folder_;
+  std::int64_t rank_ = 0;
   ProcessHandle launcher_process_;
   ProcessHandle starter_process_;
   std::optional<PeerWatch> peers_;

@@ -50,10 +50,10 @@ bool is_weight_type(Dtype dtype) {
 struct MergedTensor {
   std::string name;
   const base::TensorView* base =
-      nullptr;        // the base's values; null when the adapter's replace them
-  at::Tensor saved;   // fp32, the adapter's own copy
-  at::Tensor lora_a;  // [r, K], undefined when nothing is added
-  at::Tensor lora_b;  // [N, r]
+      nullptr;          // the base's values; null when the adapter's replace them
+  at::Tensor saved{};   // fp32, the adapter's own copy
+  at::Tensor lora_a{};  // [r, K], undefined when nothing is added
+  at::Tensor lora_b{};  // [N, r]
   std::vector<std::int64_t> shape;
   Dtype dtype = Dtype::kFloat32;
 };
@@ -334,7 +334,7 @@ MergeReport merge_adapter(const config::ModelConfig& model, const MergeRequest& 
                                                  .max_position_embeddings = request.max_model_len,
                                                  .untie = merge.report().untied});
   for (const fs::path& file : request.more_files) {
-    copy_file(file, pending.path() / file.filename());
+    copy_whole_file(file, pending.path() / file.filename());
   }
   publish_model(pending, request.output_folder);
   return merge.report();

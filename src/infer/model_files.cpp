@@ -40,14 +40,14 @@ bool is_model_file(std::string_view name) {
                      [name](std::string_view begin) { return name.starts_with(begin); });
 }
 
-void copy_file(const fs::path& from, const fs::path& to) {
+void copy_whole_file(const fs::path& from, const fs::path& to) {
   base::write_file_atomically(to, base::read_file(from));
 }
 
 void copy_model_files(const fs::path& from, const fs::path& to) {
   for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
     if (entry.is_regular_file() && is_model_file(entry.path().filename().string())) {
-      copy_file(entry.path(), to / entry.path().filename());
+      copy_whole_file(entry.path(), to / entry.path().filename());
     }
   }
 }

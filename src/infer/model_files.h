@@ -16,7 +16,7 @@ namespace longhaul::infer {
 bool is_model_file(std::string_view name);
 
 /// Copies bytes; UserError when `from` cannot be read, SystemError when `to` cannot be written.
-void copy_file(const std::filesystem::path& from, const std::filesystem::path& to);
+void copy_whole_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Copies every model file of `from` into `to`.
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to);

@@ -1,8 +1,5 @@
 #include "model/loader.h"
 
-#include "base/error.h"
-#include "base/rng.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
@@ -12,6 +9,9 @@
 #include <cstring>
 #include <set>
 #include <vector>
+
+#include "base/error.h"
+#include "base/rng.h"
 
 namespace longhaul::model {
 namespace {
@@ -89,8 +89,7 @@ void assign_and_forget(const base::TensorView& file, std::int64_t param, Paramet
   parameters.assign(param, view_of(file));
   if (file.file != nullptr) {
     // The mapping would count as resident memory beside the copy.
-    const auto offset =
-        static_cast<std::size_t>(file.bytes.data() - file.file->bytes().data());
+    const auto offset = static_cast<std::size_t>(file.bytes.data() - file.file->bytes().data());
     file.file->drop_pages(offset, file.bytes.size());
   }
 }
@@ -170,8 +169,7 @@ void init_lora(std::uint64_t seed, Parameters& parameters) {
     } else {
       // Addressed by the module's name, so that other targets or layers never change this matrix.
       const std::string key = base::checksum_text(spec.name);
-      const base::CounterRng rng(seed, base::RngPurpose::kLoraInit,
-                                 std::stoull(key, nullptr, 16));
+      const base::CounterRng rng(seed, base::RngPurpose::kLoraInit, std::stoull(key, nullptr, 16));
       const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.shape[1])));
       for (std::int64_t k = 0; k < values.numel(); ++k) {
         data[k] = (rng.uniform(static_cast<std::uint64_t>(k)) * 2.0F - 1.0F) * bound;

@@ -1,24 +1,26 @@
-// Fills parameters: base weights from safetensors, new LoRA weights from the seed, adapters from their folder.
+// Fills parameters: base weights from safetensors, new LoRA weights from the seed, adapters from
+// their folder.
 #pragma once
+
+#include <cstdint>
+#include <filesystem>
 
 #include "base/safetensors.h"
 #include "config/model_config.h"
 #include "model/parameters.h"
 
-#include <cstdint>
-#include <filesystem>
-
 namespace longhaul::model {
 
-/// Reads every base weight of the registry, converting to the compute type; trained ones keep their fp32 value.
-/// UserError (all found at once): missing, mis-shaped or unused tensors, unsupported types, NaN or infinite values.
+/// Reads every base weight of the registry, converting to the compute type; trained ones keep their
+/// fp32 value. UserError (all found at once): missing, mis-shaped or unused tensors, unsupported
+/// types, NaN or infinite values.
 void load_base_weights(const std::filesystem::path& model_folder, Parameters& parameters);
 
 /// New adapters: A uniform in ±1/√K (Kaiming with a = √5) drawn by (seed, module, element), B zero.
 void init_lora(std::uint64_t seed, Parameters& parameters);
 
-/// Reads adapter_model.safetensors in PEFT's layout. UserError when tensors are missing, unknown or mis-shaped (an
-/// adapter of another model), or not finite.
+/// Reads adapter_model.safetensors in PEFT's layout. UserError when tensors are missing, unknown or
+/// mis-shaped (an adapter of another model), or not finite.
 void load_adapter(const std::filesystem::path& adapter_folder, Parameters& parameters);
 
 /// PEFT's name in adapter_model.safetensors of a parameter saved with the adapter.

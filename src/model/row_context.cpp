@@ -15,8 +15,8 @@ RowContext::RowContext(const dist::LocalBatch& batch, const config::ModelConfig&
   // Attention sees the whole row, so the table covers it; positions restart at every document.
   std::vector<std::int32_t> positions(static_cast<std::size_t>(batch.row_tokens()));
   for (std::size_t doc = 0; doc + 1 < batch.cu_seqlens.size(); ++doc) {
-    std::iota(positions.begin() + batch.cu_seqlens[doc], positions.begin() + batch.cu_seqlens[doc + 1],
-              0);
+    std::iota(positions.begin() + batch.cu_seqlens[doc],
+              positions.begin() + batch.cu_seqlens[doc + 1], 0);
   }
   rope_ = ops::make_rope_table(positions, frequencies);
   if (random.lora_dropout == 0 && random.neftune_alpha == 0) {

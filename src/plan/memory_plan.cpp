@@ -1,11 +1,11 @@
 #include "plan/memory_plan.h"
 
-#include "config/activation_policy.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+
+#include "config/activation_policy.h"
 
 namespace longhaul::plan {
 namespace {
@@ -16,19 +16,19 @@ using config::Slot;
 
 /// Sizes of sp rank 0, in elements per row.
 struct Sizes {
-  std::int64_t element = 4;      // bytes
-  std::int64_t local = 0;        // S
-  std::int64_t row = 0;          // T
+  std::int64_t element = 4;  // bytes
+  std::int64_t local = 0;    // S
+  std::int64_t row = 0;      // T
   std::int64_t hidden = 0;
   std::int64_t ffn = 0;
-  std::int64_t q_width = 0;      // all query heads
+  std::int64_t q_width = 0;  // all query heads
   std::int64_t kv_width = 0;
-  std::int64_t my_q_width = 0;   // this rank's heads
+  std::int64_t my_q_width = 0;  // this rank's heads
   std::int64_t my_kv_width = 0;
   std::int64_t my_heads = 0;
   std::int64_t half_head = 0;
   std::int64_t vocab = 0;
-  std::int64_t targets = 0;      // target rows of the shard
+  std::int64_t targets = 0;  // target rows of the shard
 };
 
 Sizes sizes_of(const MemoryRequest& request) {
@@ -110,11 +110,10 @@ std::int64_t backward_working_set(const Sizes& s) {
   const std::int64_t token_local = s.local * s.element;
   const std::int64_t fused = s.row * (s.my_q_width + 2 * s.my_kv_width) * s.element;
   const std::int64_t dout_heads = s.row * s.my_q_width * s.element;
-  // The MLP part: dy, the product's input, the normed input. The attention part: dr, dO twice (both layouts), the fused
-  // gradient and the kernel's own copies of it.
+  // The MLP part: dy, the product's input, the normed input. The attention part: dr, dO twice (both
+  // layouts), the fused gradient and the kernel's own copies of it.
   const std::int64_t mlp = token_local * (2 * s.hidden + s.ffn);
-  const std::int64_t attention =
-      token_local * (s.hidden + s.q_width) + dout_heads + 2 * fused;
+  const std::int64_t attention = token_local * (s.hidden + s.q_width) + dout_heads + 2 * fused;
   return std::max(mlp, attention);
 }
 
@@ -174,8 +173,8 @@ std::string policy_text(std::span<const LayerPolicy> policies) {
 
 MemoryPlan make_memory_plan(const MemoryRequest& request) {
   MemoryPlan plan;
-  plan.policies = config::activation_policy_of_layers(request.activation_policy,
-                                                      request.model->num_layers);
+  plan.policies =
+      config::activation_policy_of_layers(request.activation_policy, request.model->num_layers);
   const auto fits = [&] {
     plan.bytes = rank_bytes(request, plan.policies);
     plan.fits = !request.limit_bytes || plan.bytes.total() <= *request.limit_bytes;

@@ -1,10 +1,7 @@
-// What one rank of a run will hold in memory, by kind, and which activation policy fits. From shapes only: no weights, no
-// device. The same numbers drive `longhaul plan`, the start-up print and the choice under `--activation_policy auto`.
+// What one rank of a run will hold in memory, by kind, and which activation policy fits. From
+// shapes only: no weights, no device. The same numbers drive `longhaul plan`, the start-up print
+// and the choice under `--activation_policy auto`.
 #pragma once
-
-#include "base/dtype.h"
-#include "config/model_config.h"
-#include "config/shapes.h"
 
 #include <cstdint>
 #include <optional>
@@ -12,16 +9,20 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
+#include "config/model_config.h"
+#include "config/shapes.h"
+
 namespace longhaul::plan {
 
 /// Peak bytes of one rank; the sum of the kinds is the planned peak of all tensors.
 struct RankBytes {
-  std::int64_t weights = 0;       // as layers read them, adapters included
-  std::int64_t masters = 0;       // fp32 trained weights where they are separate
-  std::int64_t gradients = 0;     // fp32
-  std::int64_t optimizer = 0;     // two fp32 moments
-  std::int64_t activations = 0;   // what all layers keep between forward and backward
-  std::int64_t working_set = 0;   // largest simultaneous temporaries on top of that
+  std::int64_t weights = 0;      // as layers read them, adapters included
+  std::int64_t masters = 0;      // fp32 trained weights where they are separate
+  std::int64_t gradients = 0;    // fp32
+  std::int64_t optimizer = 0;    // two fp32 moments
+  std::int64_t activations = 0;  // what all layers keep between forward and backward
+  std::int64_t working_set = 0;  // largest simultaneous temporaries on top of that
   [[nodiscard]] std::int64_t total() const {
     return weights + masters + gradients + optimizer + activations + working_set;
   }
@@ -33,8 +34,8 @@ struct MemoryRequest {
   std::span<const config::ParamSpec> registry;
   base::Dtype dtype = base::Dtype::kFloat32;
   config::Mesh mesh;
-  std::int64_t row_tokens = 0;              // largest micro-batch of one data-parallel group
-  std::int64_t row_targets = 0;             // most target tokens in it
+  std::int64_t row_tokens = 0;   // largest micro-batch of one data-parallel group
+  std::int64_t row_targets = 0;  // most target tokens in it
   double lora_dropout = 0;
   std::string activation_policy = "auto";
   std::optional<std::int64_t> limit_bytes;  // per rank; absent: the policy is not limited
@@ -49,8 +50,8 @@ struct MemoryPlan {
 /// Bytes of one rank (sp rank 0, which holds the most tokens) under given policies.
 RankBytes rank_bytes(const MemoryRequest& request, std::span<const config::LayerPolicy> policies);
 
-/// The policies asked for, or with `auto` the fastest mix of presets that fits the limit (A first, layers turned to C, then
-/// D, then D2 until it fits). UserError when the text is no policy.
+/// The policies asked for, or with `auto` the fastest mix of presets that fits the limit (A first,
+/// layers turned to C, then D, then D2 until it fits). UserError when the text is no policy.
 MemoryPlan make_memory_plan(const MemoryRequest& request);
 
 /// "12xA,16xC" of consecutive equal policies.

@@ -147,8 +147,8 @@ void TokenFinder::split(std::string_view text, MatchScratch& scratch,
 std::vector<AddedToken> parse_added_tokens(const base::Json& list, const StringToId& vocabulary,
                                            const std::string& where) {
   if (!list.is_array()) {
-    throw base::UserError(base::Problem{.where = where, .what = "wrong type", .got = shown(list),
-                           .expected = "a list"});
+    throw base::UserError(base::Problem{
+        .where = where, .what = "wrong type", .got = shown(list), .expected = "a list"});
   }
   std::vector<AddedToken> tokens;
   std::unordered_map<std::string, std::int32_t> ids;
@@ -165,12 +165,12 @@ std::vector<AddedToken> parse_added_tokens(const base::Json& list, const StringT
       expected = known->second;
     }
     if (token.id != expected) {
-      throw base::UserError(
-          base::Problem{.where = place,
-           .what = fmt::format("id of token '{}' contradicts the vocabulary", token.content),
-           .got = std::to_string(token.id),
-           .expected = std::to_string(expected),
-           .hint = "Ids of added tokens continue the vocabulary without gaps"});
+      throw base::UserError(base::Problem{
+          .where = place,
+          .what = fmt::format("id of token '{}' contradicts the vocabulary", token.content),
+          .got = std::to_string(token.id),
+          .expected = std::to_string(expected),
+          .hint = "Ids of added tokens continue the vocabulary without gaps"});
     }
     ids.emplace(token.content, token.id);
     largest = std::max(largest, token.id);

@@ -1,4 +1,5 @@
-// Added and special tokens: found in the text before anything else looks at it, each becomes one id.
+// Added and special tokens: found in the text before anything else looks at it, each becomes one
+// id.
 #pragma once
 
 #include <array>
@@ -36,7 +37,8 @@ struct TextPart {
 class TokenFinder {
  public:
   explicit TokenFinder(const SplitPattern& word_character) : word_character_(word_character) {}
-  /// `pattern` is what stands in the text for `token` (its content, normalised where the token says so).
+  /// `pattern` is what stands in the text for `token` (its content, normalised where the token says
+  /// so).
   void add(std::string_view pattern, AddedToken token);
   /// Appends the parts of `text` in order, text parts never empty.
   void split(std::string_view text, MatchScratch& scratch, std::vector<TextPart>& out) const;

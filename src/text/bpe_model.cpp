@@ -98,26 +98,30 @@ MergeTable::Merge MergeTable::find(std::int32_t left, std::int32_t right) const 
 BpeModel BpeModel::parse(const base::Json& spec, const std::string& where) {
   const JsonFields fields(spec, where);
   if (const auto type = fields.optional_string("type"); type && *type != "BPE") {
-    throw base::UserError(base::Problem{.where = where, .what = "unsupported model", .got = *type,
-                           .expected = "BPE"});
+    throw base::UserError(base::Problem{
+        .where = where, .what = "unsupported model", .got = *type, .expected = "BPE"});
   }
   fields.allow_only({"type", "dropout", "unk_token", "continuing_subword_prefix",
                      "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "vocab",
                      "merges"});
   if (const base::Json* const dropout = fields.find("dropout");
       dropout != nullptr && !(dropout->is_number() && dropout->get<double>() == 0)) {
-    throw base::UserError(base::Problem{.where = where, .what = "BPE dropout is not supported",
-                           .got = shown(*dropout), .expected = "null"});
+    throw base::UserError(base::Problem{.where = where,
+                                        .what = "BPE dropout is not supported",
+                                        .got = shown(*dropout),
+                                        .expected = "null"});
   }
   for (const char* const key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (const auto text = fields.optional_string(key); text && !text->empty()) {
-      throw base::UserError(base::Problem{.where = where, .what = fmt::format("'{}' is not supported", key),
-                             .got = *text, .expected = "none"});
+      throw base::UserError(base::Problem{.where = where,
+                                          .what = fmt::format("'{}' is not supported", key),
+                                          .got = *text,
+                                          .expected = "none"});
     }
   }
   if (fields.boolean("byte_fallback", false)) {
-    throw base::UserError(base::Problem{.where = where,
-                           .what = "'byte_fallback' is not supported; only byte-level BPE is"});
+    throw base::UserError(base::Problem{
+        .where = where, .what = "'byte_fallback' is not supported; only byte-level BPE is"});
   }
   BpeModel model;
   model.fuse_unknown_ = fields.boolean("fuse_unk", false);
@@ -127,8 +131,8 @@ BpeModel BpeModel::parse(const base::Json& spec, const std::string& where) {
   if (const auto unknown = fields.optional_string("unk_token")) {
     const auto at = model.vocabulary_.find(*unknown);
     if (at == model.vocabulary_.end()) {
-      throw base::UserError(base::Problem{.where = where, .what = "'unk_token' is not in the vocabulary",
-                             .got = *unknown});
+      throw base::UserError(base::Problem{
+          .where = where, .what = "'unk_token' is not in the vocabulary", .got = *unknown});
     }
     model.unknown_id_ = at->second;
   }
@@ -137,8 +141,10 @@ BpeModel BpeModel::parse(const base::Json& spec, const std::string& where) {
 
 void BpeModel::parse_vocabulary(const base::Json& vocabulary, const std::string& where) {
   if (!vocabulary.is_object() || vocabulary.empty()) {
-    throw base::UserError(base::Problem{.where = where, .what = "wrong type", .got = shown(vocabulary),
-                           .expected = "a non-empty object of token: id"});
+    throw base::UserError(base::Problem{.where = where,
+                                        .what = "wrong type",
+                                        .got = shown(vocabulary),
+                                        .expected = "a non-empty object of token: id"});
   }
   vocabulary_.reserve(vocabulary.size());
   std::unordered_set<std::int32_t> seen;
@@ -146,15 +152,16 @@ void BpeModel::parse_vocabulary(const base::Json& vocabulary, const std::string&
   for (const auto& item : vocabulary.items()) {
     const auto id = as_id(item.value(), kMaxTokenId);
     if (!id) {
-      throw base::UserError(base::Problem{.where = where,
-                             .what = fmt::format("token '{}' has an impossible id", item.key()),
-                             .got = shown(item.value()),
-                             .expected = fmt::format("0 to {}", kMaxTokenId - 1)});
+      throw base::UserError(
+          base::Problem{.where = where,
+                        .what = fmt::format("token '{}' has an impossible id", item.key()),
+                        .got = shown(item.value()),
+                        .expected = fmt::format("0 to {}", kMaxTokenId - 1)});
     }
     if (!seen.insert(*id).second) {
-      throw base::UserError(base::Problem{.where = where,
-                             .what = fmt::format("id {} belongs to two tokens, one is '{}'", *id,
-                                                 item.key())});
+      throw base::UserError(base::Problem{
+          .where = where,
+          .what = fmt::format("id {} belongs to two tokens, one is '{}'", *id, item.key())});
     }
     vocabulary_.emplace(item.key(), *id);
   }
@@ -167,8 +174,8 @@ void BpeModel::parse_vocabulary(const base::Json& vocabulary, const std::string&
 
 void BpeModel::parse_merges(const base::Json& merges, const std::string& where) {
   if (!merges.is_array()) {
-    throw base::UserError(base::Problem{.where = where, .what = "wrong type", .got = shown(merges),
-                           .expected = "a list"});
+    throw base::UserError(base::Problem{
+        .where = where, .what = "wrong type", .got = shown(merges), .expected = "a list"});
   }
   merges_ = MergeTable(merges.size());
   std::uint32_t rank = 0;
@@ -179,16 +186,18 @@ void BpeModel::parse_merges(const base::Json& merges, const std::string& where) 
     }
     const auto halves = halves_of(merge);
     if (!halves) {
-      throw base::UserError(base::Problem{.where = fmt::format("{}[{}]", where, i), .what = "malformed merge",
-                             .got = shown(merge),
-                             .expected = "\"left right\" or [\"left\", \"right\"]"});
+      throw base::UserError(base::Problem{.where = fmt::format("{}[{}]", where, i),
+                                          .what = "malformed merge",
+                                          .got = shown(merge),
+                                          .expected = "\"left right\" or [\"left\", \"right\"]"});
     }
     const auto id_of = [&](const std::string& token) {
       const auto at = vocabulary_.find(token);
       if (at == vocabulary_.end()) {
-        throw base::UserError(base::Problem{.where = fmt::format("{}[{}]", where, i),
-                               .what = "merge of a token that the vocabulary does not have",
-                               .got = token});
+        throw base::UserError(
+            base::Problem{.where = fmt::format("{}[{}]", where, i),
+                          .what = "merge of a token that the vocabulary does not have",
+                          .got = token});
       }
       return at->second;
     };
@@ -233,7 +242,8 @@ void BpeModel::encode_uncached(std::string_view word, std::vector<std::int32_t>&
 }
 
 void BpeModel::add_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const {
-  // A byte outside the vocabulary becomes the unknown token, or nothing where there is none (as the reference).
+  // A byte outside the vocabulary becomes the unknown token, or nothing where there is none (as the
+  // reference).
   bool after_unknown = false;
   for (const char c : word) {
     const std::int32_t id = byte_ids_.at(static_cast<unsigned char>(c));

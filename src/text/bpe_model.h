@@ -27,7 +27,8 @@ struct StringHash {
 };
 using StringToId = std::unordered_map<std::string, std::int32_t, StringHash, std::equal_to<>>;
 
-/// Recently encoded words of one thread, each in one slot chosen by its hash; a new word replaces the old one.
+/// Recently encoded words of one thread, each in one slot chosen by its hash; a new word replaces
+/// the old one.
 class WordCache {
  public:
   WordCache();
@@ -76,7 +77,8 @@ class MergeTable {
 
 class BpeModel {
  public:
-  /// Reads the `model` object of tokenizer.json; UserError for settings that byte-level BPE does not have.
+  /// Reads the `model` object of tokenizer.json; UserError for settings that byte-level BPE does
+  /// not have.
   static BpeModel parse(const base::Json& spec, const std::string& where);
 
   /// Appends the ids of one word.

@@ -1,4 +1,5 @@
-// Byte-level vocabularies write every byte as one printable character (GPT-2's table); this is the table.
+// Byte-level vocabularies write every byte as one printable character (GPT-2's table); this is the
+// table.
 #pragma once
 
 #include <optional>

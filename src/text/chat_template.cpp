@@ -49,14 +49,13 @@ std::vector<ChatTemplate> make_templates() {
   const auto add = [&templates](TemplateRow row) { templates.emplace_back(std::move(row)); };
   add(chatml_row("chatml"));
   add(chatml_row("qwen", "You are a helpful assistant.", "", {"<|endoftext|>"}));
-  add(chatml_row("qwen2_5",
-                 "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", "",
-                 {"<|endoftext|>"}));
+  add(chatml_row("qwen2_5", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
+                 "", {"<|endoftext|>"}));
   add(chatml_row("qwen3", std::nullopt, "<think>\n\n</think>\n\n", {"<|endoftext|>"}));
   add(chatml_row("qwen3_nothinking", std::nullopt, "", {"<|endoftext|>"}));
   add(llama3_row("llama3", "", std::nullopt));
-  add(llama3_row("llama3_1",
-                 "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n", ""));
+  add(llama3_row("llama3_1", "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",
+                 ""));
   add(chatml_row("smollm2",
                  "You are a helpful AI assistant named SmolLM, trained by Hugging Face"));
   return templates;
@@ -172,8 +171,10 @@ const ChatTemplate& find_template(std::string_view name) {
   const auto at = std::find_if(templates.begin(), templates.end(),
                                [name](const ChatTemplate& row) { return row.name() == name; });
   if (at == templates.end()) {
-    throw base::UserError({.where = "--template", .what = "unknown template",
-                           .got = std::string(name), .expected = "one of " + template_names()});
+    throw base::UserError({.where = "--template",
+                           .what = "unknown template",
+                           .got = std::string(name),
+                           .expected = "one of " + template_names()});
   }
   return *at;
 }

@@ -1,6 +1,9 @@
-// Built-in chat templates: a conversation → the text a model family was trained on, cut where the loss changes.
-//   prefix [system_open SYSTEM system_close] { user_open QUERY user_close assistant_open ANSWER assistant_close }
-// Every family is one row of the table in chat_template.cpp. Message text is never trimmed or changed.
+// Built-in chat templates: a conversation → the text a model family was trained on, cut where the
+// loss changes.
+//   prefix [system_open SYSTEM system_close] { user_open QUERY user_close assistant_open ANSWER
+//   assistant_close }
+// Every family is one row of the table in chat_template.cpp. Message text is never trimmed or
+// changed.
 #pragma once
 
 #include <optional>
@@ -22,16 +25,16 @@ struct Piece {
 /// One family, as data.
 struct TemplateRow {
   std::string name{};
-  std::string prefix{};        // before everything
-  std::string system_open{};   // around the system text
+  std::string prefix{};       // before everything
+  std::string system_open{};  // around the system text
   std::string system_close{};
   std::string user_open{};
   std::string user_close{};
-  std::string assistant_open{};   // also the generation prompt
-  std::string assistant_close{};  // the suffix of an answer; trained with it
+  std::string assistant_open{};                 // also the generation prompt
+  std::string assistant_close{};                // the suffix of an answer; trained with it
   std::optional<std::string> default_system{};  // when neither the row nor the user gives one
-  std::string empty_think{};                    // put before answers without a think block, never trained
-  std::vector<std::string> stop_words{};        // texts that end a generated answer
+  std::string empty_think{};              // put before answers without a think block, never trained
+  std::vector<std::string> stop_words{};  // texts that end a generated answer
 };
 
 class ChatTemplate {
@@ -51,7 +54,8 @@ class ChatTemplate {
                                                    config::LossScale loss_scale) const;
   /// Text that asks for the next answer: everything so far and the generation prompt.
   [[nodiscard]] std::string render_prompt(const Conversation& conversation) const;
-  /// Text as the family's own chat_template renders it: a think block in front of the last answer only.
+  /// Text as the family's own chat_template renders it: a think block in front of the last answer
+  /// only.
   [[nodiscard]] std::string render_reference(const Conversation& conversation) const;
 
  private:

@@ -1,5 +1,6 @@
-// Jinja templates as model folders carry them (`chat_template`): the subset that chat templates use, rendered as
-// Python's jinja2 does with transformers' settings. What is not in the subset is refused, never rendered wrong.
+// Jinja templates as model folders carry them (`chat_template`): the subset that chat templates
+// use, rendered as Python's jinja2 does with transformers' settings. What is not in the subset is
+// refused, never rendered wrong.
 #pragma once
 
 #include <memory>

@@ -10,9 +10,7 @@ namespace {
 
 constexpr std::size_t kMaxRepeated = std::size_t{1} << 20U;
 
-[[noreturn]] void overflow() {
-  throw Fault{"whole numbers beyond 64 bits are not supported"};
-}
+[[noreturn]] void overflow() { throw Fault{"whole numbers beyond 64 bits are not supported"}; }
 
 std::int64_t floor_divide(std::int64_t left, std::int64_t right) {
   const std::int64_t quotient = left / right;

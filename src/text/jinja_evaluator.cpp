@@ -8,7 +8,7 @@
 
 #include "text/jinja_filters.h"
 #include "text/jinja_lexer.h"
-#include "text/jinja_methods.h"
+#include "text/jinja_sequences.h"
 
 namespace longhaul::text::jinja {
 namespace {
@@ -272,8 +272,8 @@ void Evaluator::define_macro(const Stmt& statement, const FramePtr& frame) {
   // The frame owns the macro: a strong reference back would keep both alive for ever.
   const std::weak_ptr<Frame> closure = frame;
   frame->variables.insert_or_assign(
-      statement.text, Value::callable(statement.text, [this, &statement, closure](
-                                                          const Arguments& arguments) {
+      statement.text,
+      Value::callable(statement.text, [this, &statement, closure](const Arguments& arguments) {
         const FramePtr scope = closure.lock();
         if (scope == nullptr) {
           throw Fault{fmt::format("macro '{}' is used outside its scope", statement.text)};
@@ -290,8 +290,8 @@ Value Evaluator::call_macro(const Stmt& macro, const FramePtr& closure,
   for (const auto& [name, value] : arguments.named) {
     const auto at = std::find_if(macro.parameters.begin(), macro.parameters.end(),
                                  [&name = name](const Parameter& p) { return p.name == name; });
-    if (at == macro.parameters.end() || at - macro.parameters.begin() <
-                                            static_cast<std::ptrdiff_t>(arguments.positional.size())) {
+    if (at == macro.parameters.end() ||
+        at - macro.parameters.begin() < static_cast<std::ptrdiff_t>(arguments.positional.size())) {
       throw Fault{fmt::format("macro '{}' does not take '{}'", macro.text, name)};
     }
   }
@@ -306,10 +306,9 @@ Value Evaluator::call_macro(const Stmt& macro, const FramePtr& closure,
     if (given != nullptr) {
       frame->variables.insert_or_assign(parameter.name, *given);
     } else {
-      frame->variables.insert_or_assign(parameter.name,
-                                        parameter.otherwise == nullptr
-                                            ? Value::undefined(parameter.name)
-                                            : evaluate(*parameter.otherwise, frame));
+      frame->variables.insert_or_assign(
+          parameter.name, parameter.otherwise == nullptr ? Value::undefined(parameter.name)
+                                                         : evaluate(*parameter.otherwise, frame));
     }
   }
   for (const char* const name : {"caller", "varargs", "kwargs"}) {
@@ -420,7 +419,10 @@ Value Evaluator::evaluate_compare(const Expr& expr, const FramePtr& frame) {
       holds = contains(right, left) == (name == "in");
     } else {
       const int order = compare(left, right);
-      holds = name == "<" ? order < 0 : name == "<=" ? order <= 0 : name == ">" ? order > 0 : order >= 0;
+      holds = name == "<"    ? order < 0
+              : name == "<=" ? order <= 0
+              : name == ">"  ? order > 0
+                             : order >= 0;
     }
     if (!holds) {
       return Value::boolean(false);

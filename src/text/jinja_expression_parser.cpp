@@ -9,7 +9,8 @@
 namespace longhaul::text::jinja {
 namespace {
 
-// Depth of nesting and of chains (a + b + c …): bounds the recursion of everything that walks the tree.
+// Depth of nesting and of chains (a + b + c …): bounds the recursion of everything that walks the
+// tree.
 constexpr int kMaxDepth = 100;
 constexpr int kMaxChain = 1000;
 
@@ -455,8 +456,7 @@ ExprPtr ExpressionParser::parse_test(ExprPtr node) {
     parse_arguments(*node);
   } else if (is_operator("[") || is_operator("{") || kind == TokenKind::kString ||
              kind == TokenKind::kInteger || kind == TokenKind::kFloat ||
-             (kind == TokenKind::kName && !is_name("else") && !is_name("or") &&
-              !is_name("and"))) {
+             (kind == TokenKind::kName && !is_name("else") && !is_name("or") && !is_name("and"))) {
     if (is_name("is")) {
       fail("tests cannot be chained with is");
     }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "text/jinja_methods.h"
+#include "text/jinja_sequences.h"
 
 namespace longhaul::text::jinja {
 namespace {
@@ -45,12 +46,14 @@ Value trim(const Value& value, const Arguments& arguments) {
 }
 
 Value tojson(const Value& value, const Arguments& arguments) {
-  // transformers' own filter: tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)
+  // transformers' own filter: tojson(x, ensure_ascii=False, indent=None, separators=None,
+  // sort_keys=False)
   allow_arguments(arguments, 2, {"ensure_ascii", "indent", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = flag(arguments, 0, "ensure_ascii", false);
   style.sort_keys = flag(arguments, 9, "sort_keys", false);
-  if (const Value* const indent = arguments.get(1, "indent"); indent != nullptr && !indent->is_none()) {
+  if (const Value* const indent = arguments.get(1, "indent");
+      indent != nullptr && !indent->is_none()) {
     const auto width = indent->as_integer();
     if (!width || *width < 0 || *width > 16) {
       throw Fault{"tojson indent out of range"};
@@ -479,7 +482,8 @@ Value item_of(const Value& value, const Value& key) {
       return *std::move(element);
     }
   }
-  return Value::undefined(fmt::format("{} object has no element {}", value.type_name(), key.repr()));
+  return Value::undefined(
+      fmt::format("{} object has no element {}", value.type_name(), key.repr()));
 }
 
 }  // namespace longhaul::text::jinja

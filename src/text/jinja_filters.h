@@ -14,7 +14,8 @@ Value apply_filter(std::string_view name, const Value& value, const Arguments& a
 /// `value is name(arguments)`; Fault for an unknown test.
 bool apply_test(std::string_view name, const Value& value, const Arguments& arguments);
 
-/// `value.name` as Jinja looks it up: an attribute or method first, then the key. Undefined when there is neither.
+/// `value.name` as Jinja looks it up: an attribute or method first, then the key. Undefined when
+/// there is neither.
 Value attribute_of(const Value& value, std::string_view name);
 
 /// `value[key]`: the item first, then (for text keys) the attribute.

@@ -14,9 +14,7 @@ namespace longhaul::text::jinja {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_name_start(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
+bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_name_part(char c) { return is_name_start(c) || is_digit(c); }
 
 /// Every kind of line end becomes \n, and one line end at the very end is dropped.
@@ -92,9 +90,9 @@ class Lexer {
   void push(TokenKind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
 
   void advance_to(std::size_t to) {
-    line_ += static_cast<std::size_t>(
-        std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
-                   source_.begin() + static_cast<std::ptrdiff_t>(to), '\n'));
+    line_ += static_cast<std::size_t>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
+                                                 source_.begin() + static_cast<std::ptrdiff_t>(to),
+                                                 '\n'));
     at_ = to;
   }
 
@@ -141,7 +139,8 @@ class Lexer {
     }
   }
 
-  /// Takes the end of a tag at the cursor (`%}`, `-%}`, `+%}`) and the white space that goes with it.
+  /// Takes the end of a tag at the cursor (`%}`, `-%}`, `+%}`) and the white space that goes with
+  /// it.
   bool close(std::string_view end, bool is_block) {
     const std::size_t begin = at_;
     const bool minus = starts_with("-" + std::string(end));
@@ -296,7 +295,8 @@ class Lexer {
     const char c = source_[i];
     constexpr std::string_view kLetters = "ntrabfv0\\'\"\n";
     constexpr std::string_view kValues("\n\t\r\a\b\f\v\0\\'\"", 11);
-    const bool octal = is_digit(c) && (c != '0' || (i + 1 < source_.size() && is_digit(source_[i + 1])));
+    const bool octal =
+        is_digit(c) && (c != '0' || (i + 1 < source_.size() && is_digit(source_[i + 1])));
     if (octal || c == 'N') {
       fail_at(where_, line_, fmt::format("string escape \\{} is not supported", c));
     }
@@ -333,8 +333,9 @@ class Lexer {
     const auto* const at = std::find_if(kOperators.begin(), kOperators.end(),
                                         [this](auto text) { return starts_with(text); });
     if (at == kOperators.end()) {
-      fail_at(where_, line_, fmt::format("unexpected character '{}'",
-                                         source_.substr(at_, code_point_at(source_, at_).size)));
+      fail_at(where_, line_,
+              fmt::format("unexpected character '{}'",
+                          source_.substr(at_, code_point_at(source_, at_).size)));
     }
     const char c = at->front();
     if (c == '(' || c == '[' || c == '{') {

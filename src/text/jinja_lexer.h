@@ -1,4 +1,5 @@
-// Jinja source → tokens, with the white-space rules transformers uses (trim_blocks and lstrip_blocks on).
+// Jinja source → tokens, with the white-space rules transformers uses (trim_blocks and
+// lstrip_blocks on).
 #pragma once
 
 #include <cstddef>

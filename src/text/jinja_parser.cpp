@@ -21,7 +21,8 @@ class Parser {
   std::vector<StmtPtr> run() { return body({}); }
 
  private:
-  /// Statements up to one of the end tags, whose name is left at the cursor (the end of the source for none).
+  /// Statements up to one of the end tags, whose name is left at the cursor (the end of the source
+  /// for none).
   std::vector<StmtPtr> body(std::initializer_list<std::string_view> ends) {
     if (++nesting_ > kMaxNesting) {
       cursor_.fail("tags nested too deep");

@@ -1,4 +1,5 @@
-// Jinja source → statements. Tags that chat templates do not use (include, block, import …) are refused by name.
+// Jinja source → statements. Tags that chat templates do not use (include, block, import …) are
+// refused by name.
 #pragma once
 
 #include <string>

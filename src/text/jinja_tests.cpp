@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "text/jinja_filters.h"
-#include "text/jinja_methods.h"
+#include "text/jinja_sequences.h"
 
 namespace longhaul::text::jinja {
 namespace {

@@ -12,7 +12,7 @@
 namespace longhaul::text::jinja {
 namespace {
 
-constexpr int kMaxDepth = 100;
+constexpr int kMaxDepth = 600;  // above what JSON input may hold
 
 bool is_printable(char32_t value) {
   if (value < 0x80) {
@@ -118,9 +118,6 @@ void write_json_dict(const Dict& dict, const JsonStyle& style, int depth, std::s
 }
 
 void write_json(const Value& value, const JsonStyle& style, int depth, std::string& out) {
-  if (depth > kMaxDepth) {
-    throw Fault{"tojson of a value nested too deep"};
-  }
   if (value.is_none()) {
     out += "null";
   } else if (const bool* const boolean = value.as<bool>()) {
@@ -138,6 +135,20 @@ void write_json(const Value& value, const JsonStyle& style, int depth, std::stri
   } else {
     throw Fault{"tojson of a value of type " + value.type_name()};
   }
+}
+
+/// The nesting of a container that holds `value`; Fault when values get nested too deep.
+int depth_around(const Value& value) {
+  int depth = 1;
+  if (const List* const list = value.as_list()) {
+    depth += list->depth;
+  } else if (const Dict* const dict = value.as_dict()) {
+    depth += dict->depth;
+  }
+  if (depth > kMaxDepth) {
+    throw Fault{"values nested too deep"};
+  }
+  return depth;
 }
 
 int compare_lists(const List& left, const List& right) {
@@ -160,6 +171,7 @@ const Value* Dict::find(std::string_view key) const {
 }
 
 void Dict::set(const std::string& key, Value value) {
+  depth = std::max(depth, depth_around(value));
   const auto at = std::find_if(items.begin(), items.end(),
                                [&key](const auto& item) { return item.first == key; });
   if (at == items.end()) {
@@ -182,7 +194,11 @@ const Value* Arguments::get(std::size_t index, std::string_view name) const {
 }
 
 Value Value::list(std::vector<Value> items, bool is_tuple) {
-  return Data(std::make_shared<List>(List{std::move(items), is_tuple}));
+  int depth = 1;
+  for (const Value& item : items) {
+    depth = std::max(depth, depth_around(item));
+  }
+  return Data(std::make_shared<List>(List{std::move(items), is_tuple, depth}));
 }
 
 Value Value::callable(std::string name, std::function<Value(const Arguments&)> call) {
@@ -217,7 +233,9 @@ Value Value::from_json(const base::OrderedJson& json) {
   }
   auto dict = std::make_shared<Dict>();
   for (const auto& item : json.items()) {
-    dict->items.emplace_back(item.key(), from_json(item.value()));
+    Value value = from_json(item.value());
+    dict->depth = std::max(dict->depth, depth_around(value));
+    dict->items.emplace_back(item.key(), std::move(value));
   }
   return Data(std::move(dict));
 }
@@ -283,7 +301,7 @@ std::string Value::type_name() const {
   if (const Dict* const dict = as_dict()) {
     return dict->is_namespace ? "namespace" : "dict";
   }
-  constexpr std::array<const char*, 9> kNames = {"undefined", "None", "bool",     "int",     "float",
+  constexpr std::array<const char*, 9> kNames = {"undefined", "None", "bool", "int",     "float",
                                                  "str",       "list", "dict", "callable"};
   return kNames.at(data_.index());
 }

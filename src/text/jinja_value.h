@@ -1,4 +1,5 @@
-// Values of the Jinja evaluator with Python's meaning: what they print as, when they are true, how they compare.
+// Values of the Jinja evaluator with Python's meaning: what they print as, when they are true, how
+// they compare.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +28,14 @@ struct None {};
 struct List {
   std::vector<Value> items;
   bool is_tuple = false;
+  int depth = 1;  // nesting below, so that recursion over values stays bounded
 };
 
 /// A mapping with text keys, in insertion order.
 struct Dict {
   std::vector<std::pair<std::string, Value>> items;
   bool is_namespace = false;  // attributes can be set
+  int depth = 1;
 
   [[nodiscard]] const Value* find(std::string_view key) const;
   void set(const std::string& key, Value value);
@@ -59,8 +62,9 @@ struct Fault {
 
 class Value {
  public:
-  using Data = std::variant<Undefined, None, bool, std::int64_t, double, std::string,
-                            std::shared_ptr<List>, std::shared_ptr<Dict>, std::shared_ptr<Callable>>;
+  using Data =
+      std::variant<Undefined, None, bool, std::int64_t, double, std::string, std::shared_ptr<List>,
+                   std::shared_ptr<Dict>, std::shared_ptr<Callable>>;
 
   Value() : data_(None{}) {}
   Value(Data data) : data_(std::move(data)) {}  // NOLINT(google-explicit-constructor)

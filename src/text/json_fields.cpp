@@ -11,18 +11,19 @@ namespace longhaul::text {
 JsonFields::JsonFields(const base::Json& object, std::string where)
     : object_(&object), where_(std::move(where)) {
   if (!object.is_object()) {
-    throw base::UserError(base::Problem{.where = where_, .what = "wrong type", .got = shown(object),
-                           .expected = "a JSON object"});
+    throw base::UserError(base::Problem{
+        .where = where_, .what = "wrong type", .got = shown(object), .expected = "a JSON object"});
   }
 }
 
 void JsonFields::allow_only(std::initializer_list<std::string_view> known) const {
   for (const auto& item : object_->items()) {
     if (std::find(known.begin(), known.end(), item.key()) == known.end()) {
-      throw base::UserError(base::Problem{.where = where_,
-                             .what = fmt::format("unknown setting '{}'", item.key()),
-                             .got = shown(item.value()),
-                             .hint = "It could change the token ids, so it is not ignored"});
+      throw base::UserError(
+          base::Problem{.where = where_,
+                        .what = fmt::format("unknown setting '{}'", item.key()),
+                        .got = shown(item.value()),
+                        .hint = "It could change the token ids, so it is not ignored"});
     }
   }
 }
@@ -35,7 +36,8 @@ const base::Json* JsonFields::find(const char* key) const {
 const base::Json& JsonFields::require(const char* key) const {
   const base::Json* const value = find(key);
   if (value == nullptr) {
-    throw base::UserError(base::Problem{.where = where_, .what = fmt::format("'{}' is missing", key)});
+    throw base::UserError(
+        base::Problem{.where = where_, .what = fmt::format("'{}' is missing", key)});
   }
   return *value;
 }
@@ -76,17 +78,17 @@ std::int32_t JsonFields::id(const char* key, std::int32_t limit) const {
 
 void JsonFields::wrong_type(const char* key, std::string_view expected) const {
   throw base::UserError(base::Problem{.where = where_,
-                         .what = fmt::format("'{}' has a wrong value", key),
-                         .got = shown(*find(key)),
-                         .expected = std::string(expected)});
+                                      .what = fmt::format("'{}' has a wrong value", key),
+                                      .got = shown(*find(key)),
+                                      .expected = std::string(expected)});
 }
 
 std::optional<std::int32_t> as_id(const base::Json& value, std::int32_t limit) {
   if (!value.is_number_integer()) {
     return std::nullopt;
   }
-  const bool too_big = value.is_number_unsigned() &&
-                       value.get<std::uint64_t>() >= static_cast<std::uint64_t>(limit);
+  const bool too_big =
+      value.is_number_unsigned() && value.get<std::uint64_t>() >= static_cast<std::uint64_t>(limit);
   if (too_big || (!value.is_number_unsigned() && value.get<std::int64_t>() < 0) ||
       value.get<std::int64_t>() >= limit) {
     return std::nullopt;

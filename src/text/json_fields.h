@@ -1,4 +1,5 @@
-// Typed look-ups in a parsed JSON object; every complaint names the place (`tokenizer.json: model.merges`).
+// Typed look-ups in a parsed JSON object; every complaint names the place (`tokenizer.json:
+// model.merges`).
 #pragma once
 
 #include <cstdint>

@@ -18,8 +18,8 @@ constexpr std::string_view kWhiteSpaceMembers =
     R"(\x{09}-\x{0d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
 constexpr std::array<std::string_view, 25> kCategories = {
-    "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "N",  "Nd", "Nl", "No", "P",  "Pc",
-    "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk", "So", "Z"};
+    "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M", "N",  "Nd", "Nl", "No", "P", "Pc",
+    "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Sm", "Sc", "Sk", "So", "Z"};
 
 bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -119,7 +119,8 @@ class Translator {
     atom_ = true;
   }
 
-  /// Beyond ASCII, and for letter pairs that have a ligature, the two libraries fold case differently.
+  /// Beyond ASCII, and for letter pairs that have a ligature, the two libraries fold case
+  /// differently.
   void check_caseless_literal(char32_t value) {
     if (value >= 0x80) {
       refuse("a non-ASCII letter in a case-insensitive group", pattern_);
@@ -173,7 +174,8 @@ class Translator {
       if (!is_ascii_digit(c) && !letter) {
         break;
       }
-      value = value * 16 + static_cast<char32_t>(is_ascii_digit(c) ? c - '0' : (c | 0x20) - 'a' + 10);
+      value =
+          value * 16 + static_cast<char32_t>(is_ascii_digit(c) ? c - '0' : (c | 0x20) - 'a' + 10);
       ++end;
     }
     const bool closed = !braces || (end < pattern_.size() && pattern_[end] == '}');

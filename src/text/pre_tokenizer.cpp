@@ -30,9 +30,11 @@ SplitBehavior behavior_named(const std::string& name, const std::string& where) 
   const auto* const at = std::find_if(kBehaviors.begin(), kBehaviors.end(),
                                       [&](const auto& row) { return row.first == name; });
   if (at == kBehaviors.end()) {
-    throw base::UserError(
-        base::Problem{.where = where, .what = "unknown 'behavior'", .got = name,
-         .expected = "Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous"});
+    throw base::UserError(base::Problem{
+        .where = where,
+        .what = "unknown 'behavior'",
+        .got = name,
+        .expected = "Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous"});
   }
   return at->second;
 }
@@ -139,8 +141,8 @@ PreTokenizer PreTokenizer::parse(const base::Json& spec, const std::string& wher
   PreTokenizer result;
   result.parse_component(spec, where, 0);
   if (!result.byte_level_) {
-    throw base::UserError(base::Problem{.where = where,
-                           .what = "no ByteLevel step; only byte-level BPE is supported"});
+    throw base::UserError(base::Problem{
+        .where = where, .what = "no ByteLevel step; only byte-level BPE is supported"});
   }
   return result;
 }
@@ -149,16 +151,16 @@ void PreTokenizer::parse_component(const base::Json& spec, const std::string& wh
   const JsonFields fields(spec, where);
   const std::string type = fields.string("type");
   if (byte_level_ && type != "Sequence") {
-    throw base::UserError(base::Problem{.where = where, .what = "a step after ByteLevel is not supported",
-                           .got = type});
+    throw base::UserError(base::Problem{
+        .where = where, .what = "a step after ByteLevel is not supported", .got = type});
   }
   if (type == "Split") {
     parse_split(spec, where);
   } else if (type == "Digits") {
     fields.allow_only({"type", "individual_digits"});
     Step step(SplitPattern::members(category_members("N") + std::string(kNewestDigits), where));
-    step.behavior = fields.boolean("individual_digits") ? SplitBehavior::kIsolated
-                                                        : SplitBehavior::kContiguous;
+    step.behavior =
+        fields.boolean("individual_digits") ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
     steps_.push_back(std::move(step));
   } else if (type == "ByteLevel") {
     parse_byte_level(spec, where);
@@ -166,15 +168,18 @@ void PreTokenizer::parse_component(const base::Json& spec, const std::string& wh
     fields.allow_only({"type", "pretokenizers"});
     const base::Json& parts = fields.require("pretokenizers");
     if (!parts.is_array()) {
-      throw base::UserError(base::Problem{.where = where, .what = "'pretokenizers' is not a list",
-                             .got = shown(parts)});
+      throw base::UserError(base::Problem{
+          .where = where, .what = "'pretokenizers' is not a list", .got = shown(parts)});
     }
     for (std::size_t i = 0; i < parts.size(); ++i) {
       parse_component(parts[i], fmt::format("{}[{}]", where, i), depth + 1);
     }
   } else {
-    throw base::UserError(base::Problem{.where = where, .what = "unsupported component", .got = type,
-                           .expected = "Split, Digits, ByteLevel or a Sequence of them"});
+    throw base::UserError(
+        base::Problem{.where = where,
+                      .what = "unsupported component",
+                      .got = type,
+                      .expected = "Split, Digits, ByteLevel or a Sequence of them"});
   }
 }
 
@@ -186,7 +191,8 @@ void PreTokenizer::parse_split(const base::Json& spec, const std::string& where)
   const bool is_regex = pattern.find("Regex") != nullptr;
   const std::string text = pattern.string(is_regex ? "Regex" : "String");
   if (text.empty() || (is_regex && pattern.find("String") != nullptr)) {
-    throw base::UserError(base::Problem{.where = pattern.where(), .what = "needs one non-empty pattern"});
+    throw base::UserError(
+        base::Problem{.where = pattern.where(), .what = "needs one non-empty pattern"});
   }
   Step step(is_regex ? SplitPattern(text, pattern.where())
                      : SplitPattern::literal(text, pattern.where()));

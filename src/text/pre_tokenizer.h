@@ -1,4 +1,5 @@
-// Cuts text into words before BPE: the pre_tokenizer of tokenizer.json (Split, Digits, ByteLevel, Sequence).
+// Cuts text into words before BPE: the pre_tokenizer of tokenizer.json (Split, Digits, ByteLevel,
+// Sequence).
 #pragma once
 
 #include <deque>
@@ -26,7 +27,8 @@ struct SplitScratch {
 /// The steps of one pre_tokenizer, in order.
 class PreTokenizer {
  public:
-  /// UserError naming the component when it is not one of the four, or when the last step is not ByteLevel.
+  /// UserError naming the component when it is not one of the four, or when the last step is not
+  /// ByteLevel.
   static PreTokenizer parse(const base::Json& spec, const std::string& where);
 
   /// Words of the text, in order, none empty; views into `text` or the scratch memory.

@@ -24,7 +24,9 @@ void label_from(TokenizedSample& sample, std::size_t begin, bool loss) {
 
 SampleEncoder::SampleEncoder(Tokenizer tokenizer, const ChatTemplate* chat_template,
                              EncodeOptions options)
-    : tokenizer_(std::move(tokenizer)), chat_template_(chat_template), options_(std::move(options)) {
+    : tokenizer_(std::move(tokenizer)),
+      chat_template_(chat_template),
+      options_(std::move(options)) {
   if (chat_template_ == nullptr && !options_.eos_id) {
     throw base::UserError({.where = "--use_chat_template false",
                            .what = "the tokenizer has no end-of-text token to end a text with",

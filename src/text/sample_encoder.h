@@ -1,4 +1,5 @@
-// Conversation or plain text → token ids with targets: template, tokenizer and loss rule put together.
+// Conversation or plain text → token ids with targets: template, tokenizer and loss rule put
+// together.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +18,17 @@ namespace longhaul::text {
 
 struct EncodeOptions {
   config::LossScale loss_scale = config::LossScale::kDefault;
-  std::optional<std::string> system;   // for rows without one (--system)
-  std::optional<std::int32_t> eos_id;  // ends a text that has no template
-  std::int64_t max_length = 0;         // ≤ 0: no limit
+  std::optional<std::string> system{};   // for rows without one (--system)
+  std::optional<std::int32_t> eos_id{};  // ends a text that has no template
+  std::int64_t max_length = 0;           // ≤ 0: no limit
   config::TruncationStrategy truncation = config::TruncationStrategy::kDelete;
 };
 
 /// Immutable; every method may be called from several threads at once.
 class SampleEncoder {
  public:
-  /// `chat_template` null: no template, texts are joined and end with eos (UserError when there is no eos).
+  /// `chat_template` null: no template, texts are joined and end with eos (UserError when there is
+  /// no eos).
   SampleEncoder(Tokenizer tokenizer, const ChatTemplate* chat_template, EncodeOptions options);
 
   /// The whole sample, whatever its length.

@@ -76,8 +76,8 @@ void SplitPattern::compile(const std::string& translated, const std::string& whe
       PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C,
       &error, &offset, context.get());
   if (code == nullptr) {
-    throw base::UserError(base::Problem{.where = where,
-                           .what = "regular expression does not compile: " + message_of(error)});
+    throw base::UserError(base::Problem{
+        .where = where, .what = "regular expression does not compile: " + message_of(error)});
   }
   code_ = std::shared_ptr<pcre2_real_code_8>(code, &pcre2_code_free_8);
   jit_ = pcre2_jit_compile_8(code, PCRE2_JIT_COMPLETE) == 0;
@@ -85,17 +85,16 @@ void SplitPattern::compile(const std::string& translated, const std::string& whe
 
 bool SplitPattern::find(std::string_view text, std::size_t from, MatchScratch& scratch,
                         ByteRange& out) const {
-  const int found =
-      jit_ ? pcre2_jit_match_8(code_.get(), bytes_of(text), text.size(), from, 0, scratch.data_,
-                               scratch.context_)
-           : pcre2_match_8(code_.get(), bytes_of(text), text.size(), from, PCRE2_NO_UTF_CHECK,
-                           scratch.data_, scratch.context_);
+  const int found = jit_ ? pcre2_jit_match_8(code_.get(), bytes_of(text), text.size(), from, 0,
+                                             scratch.data_, scratch.context_)
+                         : pcre2_match_8(code_.get(), bytes_of(text), text.size(), from,
+                                         PCRE2_NO_UTF_CHECK, scratch.data_, scratch.context_);
   if (found == PCRE2_ERROR_NOMATCH) {
     return false;
   }
   if (found < 0) {
-    throw base::UserError(base::Problem{.where = where_,
-                           .what = "regular expression gave up on a text: " + message_of(found)});
+    throw base::UserError(base::Problem{
+        .where = where_, .what = "regular expression gave up on a text: " + message_of(found)});
   }
   const PCRE2_SIZE* const offsets = pcre2_get_ovector_pointer_8(scratch.data_);
   out = {offsets[0], offsets[1]};

@@ -1,4 +1,5 @@
-// A compiled expression of a pre-tokenizer, matched with PCRE2's JIT, and the per-thread memory matching needs.
+// A compiled expression of a pre-tokenizer, matched with PCRE2's JIT, and the per-thread memory
+// matching needs.
 #pragma once
 
 #include <cstddef>
@@ -40,14 +41,16 @@ struct ByteRange {
 /// An expression in Oniguruma's syntax (tokenizer.json's), matched over UTF-8 text.
 class SplitPattern {
  public:
-  /// UserError naming `where` for a construct we do not know or an expression that does not compile.
+  /// UserError naming `where` for a construct we do not know or an expression that does not
+  /// compile.
   SplitPattern(std::string_view pattern, const std::string& where);
   /// Matches exactly this text.
   static SplitPattern literal(std::string_view text, const std::string& where);
   /// Matches one code point out of the inside of a PCRE2 class (category_members …).
   static SplitPattern members(const std::string& class_members, const std::string& where);
 
-  /// Every match from left to right into `out` (cleared first). An empty match right after a match is skipped.
+  /// Every match from left to right into `out` (cleared first). An empty match right after a match
+  /// is skipped.
   void find_all(std::string_view text, MatchScratch& scratch, std::vector<ByteRange>& out) const;
   /// True when the expression matches at the very start of the text.
   [[nodiscard]] bool matches_start(std::string_view text, MatchScratch& scratch) const;

@@ -17,8 +17,6 @@ std::string StreamDecoder::push(std::int32_t id) {
   return text;
 }
 
-std::string StreamDecoder::flush() {
-  return to_utf8_lossy(std::exchange(pending_, {}));
-}
+std::string StreamDecoder::flush() { return to_utf8_lossy(std::exchange(pending_, {})); }
 
 }  // namespace longhaul::text

@@ -14,7 +14,8 @@ class StreamDecoder {
   StreamDecoder(Tokenizer tokenizer, bool skip_special)
       : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}
 
-  /// Takes one id; returns the text that is complete now (often empty inside a multi-byte character).
+  /// Takes one id; returns the text that is complete now (often empty inside a multi-byte
+  /// character).
   std::string push(std::int32_t id);
   /// The rest at the end of a generation; an unfinished character becomes U+FFFD.
   std::string flush();

@@ -63,8 +63,8 @@ bool parse_normalizer(const base::Json& spec, const std::string& where, int dept
     fields.allow_only({"type", "normalizers"});
     const base::Json& steps = fields.require("normalizers");
     if (!steps.is_array()) {
-      throw base::UserError(base::Problem{.where = where, .what = "'normalizers' is not a list",
-                             .got = shown(steps)});
+      throw base::UserError(base::Problem{
+          .where = where, .what = "'normalizers' is not a list", .got = shown(steps)});
     }
     bool nfc = false;
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -72,8 +72,10 @@ bool parse_normalizer(const base::Json& spec, const std::string& where, int dept
     }
     return nfc;
   }
-  throw base::UserError(base::Problem{.where = where, .what = "unsupported component", .got = type,
-                         .expected = "NFC or a Sequence of it"});
+  throw base::UserError(base::Problem{.where = where,
+                                      .what = "unsupported component",
+                                      .got = type,
+                                      .expected = "NFC or a Sequence of it"});
 }
 
 void check_decoder(const base::Json* spec, const std::string& where, int depth = 0) {
@@ -90,8 +92,8 @@ void check_decoder(const base::Json* spec, const std::string& where, int depth =
     }
   }
   if (type != "ByteLevel") {
-    throw base::UserError(base::Problem{.where = where, .what = "unsupported component", .got = type,
-                           .expected = "ByteLevel"});
+    throw base::UserError(base::Problem{
+        .where = where, .what = "unsupported component", .got = type, .expected = "ByteLevel"});
   }
 }
 
@@ -124,7 +126,8 @@ struct Tokenizer::Parts {
 };
 
 void Tokenizer::Parts::add_token_finders() {
-  // Special tokens first: of two tokens with the same text in the search, the reference takes that order.
+  // Special tokens first: of two tokens with the same text in the search, the reference takes that
+  // order.
   for (const bool special : {true, false}) {
     for (const AddedToken& token : added) {
       if (token.special != special) {
@@ -156,7 +159,8 @@ void Tokenizer::Parts::fill_entries() {
     set(id, text, false);
   }
   for (const AddedToken& token : added) {
-    set(token.id, token.content, token.special || entries[static_cast<std::size_t>(token.id)].special);
+    set(token.id, token.content,
+        token.special || entries[static_cast<std::size_t>(token.id)].special);
   }
 }
 
@@ -173,9 +177,11 @@ Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
   std::error_code ignored;
   if (std::filesystem::is_directory(model_folder, ignored) &&
       !std::filesystem::exists(path, ignored)) {
-    throw base::UserError(base::Problem{.where = path.string(), .what = "the model folder has no tokenizer.json",
-                           .hint = "Tokenizers in other files (tokenizer.model, vocab.json alone) "
-                                   "are not supported"});
+    throw base::UserError(
+        base::Problem{.where = path.string(),
+                      .what = "the model folder has no tokenizer.json",
+                      .hint = "Tokenizers in other files (tokenizer.model, vocab.json alone) "
+                              "are not supported"});
   }
   return parse(base::read_file(path), path.string());
 }
@@ -186,8 +192,8 @@ Tokenizer Tokenizer::parse(std::string_view json_text, const std::string& where)
   fields.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                      "pre_tokenizer", "post_processor", "decoder", "model"});
   if (const auto version = fields.optional_string("version"); version && *version != "1.0") {
-    throw base::UserError(base::Problem{.where = where, .what = "unknown version", .got = *version,
-                           .expected = "1.0"});
+    throw base::UserError(base::Problem{
+        .where = where, .what = "unknown version", .got = *version, .expected = "1.0"});
   }
   auto parts = std::make_shared<Parts>(
       SplitPattern::members(word_character_members(), where + ": word characters"));
@@ -196,8 +202,8 @@ Tokenizer Tokenizer::parse(std::string_view json_text, const std::string& where)
   if (const base::Json* const normalizer = fields.find("normalizer")) {
     parts->nfc = parse_normalizer(*normalizer, where + ": normalizer");
   }
-  parts->pre_tokenizer = PreTokenizer::parse(fields.require("pre_tokenizer"),
-                                             where + ": pre_tokenizer");
+  parts->pre_tokenizer =
+      PreTokenizer::parse(fields.require("pre_tokenizer"), where + ": pre_tokenizer");
   check_decoder(fields.find("decoder"), where + ": decoder");
   parts->model = BpeModel::parse(fields.require("model"), where + ": model");
   if (const base::Json* const added = fields.find("added_tokens")) {
@@ -216,7 +222,8 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
 
 void Tokenizer::encode_to(std::string_view text, std::vector<std::int32_t>& out) const {
   if (!base::is_valid_utf8(text)) {
-    throw base::UserError(base::Problem{.where = "text to tokenize", .what = "not well-formed UTF-8"});
+    throw base::UserError(
+        base::Problem{.where = "text to tokenize", .what = "not well-formed UTF-8"});
   }
   std::unique_ptr<Scratch> scratch = parts_->pool.borrow();
   scratch->raw_parts.clear();

@@ -1,6 +1,9 @@
-// Text → token ids as the Hugging Face `tokenizers` do it for byte-level BPE (Llama 3, Qwen, SmolLM2, DeepSeek).
-//   text ─added tokens→ parts ─normalizer→ ─added tokens (normalized)→ ─pre-tokenizer→ words ─BPE→ ids
-// Any component of tokenizer.json that we do not know is refused by name. No post-processor: nothing is added.
+// Text → token ids as the Hugging Face `tokenizers` do it for byte-level BPE (Llama 3, Qwen,
+// SmolLM2, DeepSeek).
+//   text ─added tokens→ parts ─normalizer→ ─added tokens (normalized)→ ─pre-tokenizer→ words ─BPE→
+//   ids
+// Any component of tokenizer.json that we do not know is refused by name. No post-processor:
+// nothing is added.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +20,14 @@ namespace longhaul::text {
 /// Immutable and cheap to copy; every method may be called from several threads at once.
 class Tokenizer {
  public:
-  /// Reads `tokenizer.json` of a model folder; UserError naming the file and the component it cannot take.
+  /// Reads `tokenizer.json` of a model folder; UserError naming the file and the component it
+  /// cannot take.
   static Tokenizer load(const std::filesystem::path& model_folder);
   /// The same from the text of a tokenizer.json; `where` names it in messages.
   static Tokenizer parse(std::string_view json_text, const std::string& where);
 
-  /// Ids of a text. Special-token text inside becomes its token; nothing is added. UserError for ill-formed UTF-8.
+  /// Ids of a text. Special-token text inside becomes its token; nothing is added. UserError for
+  /// ill-formed UTF-8.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const;
   /// Appends the ids of a text to `out`.
   void encode_to(std::string_view text, std::vector<std::int32_t>& out) const;

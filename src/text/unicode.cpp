@@ -22,8 +22,9 @@ struct Range {
   char32_t last;
 };
 
-// The reference's composition tables stop at Unicode 9: to it these code points neither reorder nor compose,
-// while utf8proc (Unicode 15) would move them. U+11A7 is here because utf8proc drops it after a Hangul syllable.
+// The reference's composition tables stop at Unicode 9: to it these code points neither reorder nor
+// compose, while utf8proc (Unicode 15) would move them. U+11A7 is here because utf8proc drops it
+// after a Hangul syllable.
 constexpr std::array kInertRanges = std::to_array<Range>({
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x11A7, 0x11A7},
@@ -58,18 +59,20 @@ void append_nfc(std::string& out, std::string_view text) {
     return;
   }
   utf8proc_uint8_t* composed = nullptr;
-  const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                 static_cast<utf8proc_ssize_t>(text.size()), &composed,
-                                 static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const auto size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &composed,
+                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(composed, &std::free);
   if (size < 0) {
-    throw base::SystemError({.where = "canonical composition of text",
-                             .what = utf8proc_errmsg(size)});
+    throw base::SystemError(
+        {.where = "canonical composition of text", .what = utf8proc_errmsg(size)});
   }
   out.append(reinterpret_cast<const char*>(composed), static_cast<std::size_t>(size));
 }
 
-/// The bytes of the sequence that `lead` starts, and the range its second byte must lie in; 0 for no lead byte.
+/// The bytes of the sequence that `lead` starts, and the range its second byte must lie in; 0 for
+/// no lead byte.
 struct LeadRule {
   std::size_t size = 0;
   unsigned char second_low = 0x80;

@@ -1,5 +1,6 @@
-// UTF-8, white space and canonical composition (NFC), with the answers that the Hugging Face tokenizers give:
-// their tables know other Unicode versions than the system's libraries, and a token id must not depend on that.
+// UTF-8, white space and canonical composition (NFC), with the answers that the Hugging Face
+// tokenizers give: their tables know other Unicode versions than the system's libraries, and a
+// token id must not depend on that.
 #pragma once
 
 #include <cstddef>
@@ -43,10 +44,12 @@ bool is_surely_nfc(std::string_view text);
 /// Canonical composition as the reference tokenizers do it.
 std::string to_nfc(std::string_view text);
 
-/// Bytes as text; every maximal ill-formed part becomes U+FFFD (Rust's and Python's `replace` rule).
+/// Bytes as text; every maximal ill-formed part becomes U+FFFD (Rust's and Python's `replace`
+/// rule).
 std::string to_utf8_lossy(std::string_view bytes);
 
-/// Length of the longest prefix that does not end inside a code point that later bytes could complete.
+/// Length of the longest prefix that does not end inside a code point that later bytes could
+/// complete.
 std::size_t complete_utf8_prefix(std::string_view bytes);
 
 }  // namespace longhaul::text

@@ -1,5 +1,12 @@
 #include "train/run.h"
 
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include <ctime>
+#include <filesystem>
+#include <memory>
+
 #include "base/error.h"
 #include "config/options.h"
 #include "config/version.h"
@@ -16,13 +23,6 @@
 #include "train/run_setup.h"
 #include "train/start_print.h"
 #include "train/weight_files.h"
-
-#include <c10/core/InferenceMode.h>
-#include <fmt/format.h>
-
-#include <ctime>
-#include <filesystem>
-#include <memory>
 
 namespace longhaul::train {
 namespace {
@@ -80,8 +80,8 @@ class Run {
     surroundings_.hooks.activity("read the data");
     text_ = make_text_setup(config_, model_config_);
     tuning_ = make_tuning_setup(config_, model_config_);
-    datasets_.emplace(data::load_datasets(config_, data::encoding_of(*text_.encoder),
-                                          surroundings_.data));
+    datasets_.emplace(
+        data::load_datasets(config_, data::encoding_of(*text_.encoder), surroundings_.data));
     schedule_.emplace(datasets_->train, config_);
     lr_.emplace(config_.train, config_.learning_rate, schedule_->total_steps());
   }
@@ -103,11 +103,11 @@ class Run {
     } else {
       model::init_lora(static_cast<std::uint64_t>(config_.train.seed), *parameters_);
     }
-    optimizer_ = std::make_unique<AdamW>(
-        *parameters_, AdamWOptions{.beta1 = config_.train.adam_beta1,
-                                   .beta2 = config_.train.adam_beta2,
-                                   .epsilon = config_.train.adam_epsilon,
-                                   .weight_decay = config_.train.weight_decay});
+    optimizer_ = std::make_unique<AdamW>(*parameters_,
+                                         AdamWOptions{.beta1 = config_.train.adam_beta1,
+                                                      .beta2 = config_.train.adam_beta2,
+                                                      .epsilon = config_.train.adam_epsilon,
+                                                      .weight_decay = config_.train.weight_decay});
     exchange_ = std::make_unique<dist::UlyssesExchange>(
         *group_.sp,
         config::split_heads(model_config_.num_heads, model_config_.num_kv_heads, config_.mesh.sp),
@@ -115,8 +115,8 @@ class Run {
     attention_ = std::make_unique<model::UlyssesAttention>(model_config_, *exchange_);
     store_ = std::make_unique<model::ResidentWeightStore>(
         model_config_, *parameters_, tuning_.spec.lora ? tuning_.spec.lora->scale() : 1.0);
-    decoder_ = std::make_unique<model::DecoderModel>(model_config_, *store_, *attention_,
-                                                     plan_.policies);
+    decoder_ =
+        std::make_unique<model::DecoderModel>(model_config_, *store_, *attention_, plan_.policies);
   }
 
   void make_plan(base::Dtype dtype) {
@@ -160,15 +160,14 @@ class Run {
     if (!is_first_rank()) {
       return;
     }
-    for (const std::string& line :
-         start_lines({.config = config_,
-                      .model = model_config_,
-                      .parameters = *parameters_,
-                      .plan = plan_,
-                      .text = text_,
-                      .data = datasets_->report,
-                      .schedule = *schedule_,
-                      .dtype = compute_dtype(config_, model_config_)})) {
+    for (const std::string& line : start_lines({.config = config_,
+                                   .model = model_config_,
+                                   .parameters = *parameters_,
+                                   .plan = plan_,
+                                   .text = text_,
+                                   .data = datasets_->report,
+                                   .schedule = *schedule_,
+                                   .dtype = compute_dtype(config_, model_config_)})) {
       say(line);
     }
     run_folder_ = make_run_folder(folder_request());
@@ -178,9 +177,9 @@ class Run {
     if (datasets_->report.split) {
       data::write_split_rows(*datasets_, run_folder_ / "val_dataset.jsonl");
     }
-    const bool tensorboard = std::find(config_.output.report_to.begin(),
-                                       config_.output.report_to.end(),
-                                       "tensorboard") != config_.output.report_to.end();
+    const bool tensorboard =
+        std::find(config_.output.report_to.begin(), config_.output.report_to.end(),
+                  "tensorboard") != config_.output.report_to.end();
     recorder_ = std::make_unique<Recorder>(
         RecorderOptions{.run_folder = run_folder_,
                         .tensorboard = tensorboard,

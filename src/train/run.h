@@ -1,14 +1,14 @@
 // The composition root: builds the parts of a training run from a Config, in order, and runs it.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "config/config.h"
 #include "data/dataset.h"
 #include "dist/operation_observer.h"
 #include "train/recorder.h"
 #include "train/trainer.h"
-
-#include <functional>
-#include <string>
 
 namespace longhaul::train {
 

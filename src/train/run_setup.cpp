@@ -1,14 +1,14 @@
 #include "train/run_setup.h"
 
-#include "base/error.h"
-#include "base/file.h"
-#include "config/validate.h"
-#include "text/chat_template.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "config/validate.h"
+#include "text/chat_template.h"
 
 namespace longhaul::train {
 namespace {
@@ -48,15 +48,14 @@ std::string base_model_name(const config::Config& config) {
 }
 
 config::LoraSpec lora_from_adapter(const AdapterConfig& adapter, const config::ModelConfig& model) {
-  const std::vector<std::string> targets =
-      adapter.target_regex ? std::vector<std::string>{*adapter.target_regex}
-                           : adapter.target_modules;
+  const std::vector<std::string> targets = adapter.target_regex
+                                               ? std::vector<std::string>{*adapter.target_regex}
+                                               : adapter.target_modules;
   return {.rank = adapter.rank,
           .alpha = adapter.alpha,
           .dropout = adapter.dropout,
           .rslora = adapter.use_rslora,
-          .target_modules =
-              config::resolve_target_modules(model, targets, adapter.modules_to_save),
+          .target_modules = config::resolve_target_modules(model, targets, adapter.modules_to_save),
           .modules_to_save = adapter.modules_to_save};
 }
 
@@ -88,8 +87,8 @@ std::vector<Problem> adapter_conflicts(const config::Config& config,
     conflict("use_rslora", *tuning.use_rslora ? "true" : "false", lora.rslora ? "true" : "false");
   }
   if (!tuning.target_modules.empty()) {
-    std::vector<std::string> asked = config::resolve_target_modules(model, tuning.target_modules,
-                                                                    lora.modules_to_save);
+    std::vector<std::string> asked =
+        config::resolve_target_modules(model, tuning.target_modules, lora.modules_to_save);
     std::vector<std::string> present = lora.target_modules;
     std::sort(asked.begin(), asked.end());
     std::sort(present.begin(), present.end());
@@ -179,10 +178,9 @@ RunIdentity make_identity(const config::Config& config, const TuningSetup& tunin
   identity["train_dataloader_shuffle"] = config.data.train_dataloader_shuffle;
   identity["sequences per step"] = config.global_batch();
   identity["learning_rate"] = config.learning_rate;
-  identity["optimizer"] =
-      fmt::format("adamw beta1 {} beta2 {} epsilon {} weight_decay {} max_grad_norm {}",
-                  train.adam_beta1, train.adam_beta2, train.adam_epsilon, train.weight_decay,
-                  train.max_grad_norm);
+  identity["optimizer"] = fmt::format(
+      "adamw beta1 {} beta2 {} epsilon {} weight_decay {} max_grad_norm {}", train.adam_beta1,
+      train.adam_beta2, train.adam_epsilon, train.weight_decay, train.max_grad_norm);
   if (tuning.spec.lora) {
     const config::LoraSpec& lora = *tuning.spec.lora;
     identity["LoRA"] = fmt::format("rank {} alpha {} dropout {} rslora {}", lora.rank, lora.alpha,

@@ -1,6 +1,12 @@
-// From a validated Config to the parts of a run that need no rank: model description, text, parameters' registry,
-// adapter shape, identity for resuming.
+// From a validated Config to the parts of a run that need no rank: model description, text,
+// parameters' registry, adapter shape, identity for resuming.
 #pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "config/model_config.h"
@@ -9,22 +15,18 @@
 #include "train/adapter_config.h"
 #include "train/checkpoint.h"
 
-#include <filesystem>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 namespace longhaul::train {
 
 /// How conversations become tokens in this run.
 struct TextSetup {
   std::unique_ptr<text::SampleEncoder> encoder;
   std::string template_name;  // "none" without a chat template
-  std::string chosen_by;      // how the template was chosen, for the start-up print; empty: by --template
+  std::string
+      chosen_by;  // how the template was chosen, for the start-up print; empty: by --template
 };
 
-/// Loads the tokenizer, chooses the template, reads --system. UserError when they do not fit the model.
+/// Loads the tokenizer, chooses the template, reads --system. UserError when they do not fit the
+/// model.
 TextSetup make_text_setup(const config::Config& config, const config::ModelConfig& model);
 
 /// What trains, and how the adapter is described when it is saved.
@@ -33,7 +35,8 @@ struct TuningSetup {
   std::optional<AdapterConfig> adapter;  // absent with full fine-tuning
 };
 
-/// From the options, or from `--adapters` (UserError listing explicit options that mean something else).
+/// From the options, or from `--adapters` (UserError listing explicit options that mean something
+/// else).
 TuningSetup make_tuning_setup(const config::Config& config, const config::ModelConfig& model);
 
 /// The fields that a resumed run must share with the run that wrote the checkpoint.

@@ -1,11 +1,11 @@
 #include "train/start_print.h"
 
-#include "kernels/kernel_table.h"
-#include "metrics/progress.h"
-
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
+
+#include "kernels/kernel_table.h"
+#include "metrics/progress.h"
 
 namespace longhaul::train {
 namespace {
@@ -24,8 +24,8 @@ std::string heads_line(const StartFacts& facts) {
        config::split_heads(model.num_heads, model.num_kv_heads, facts.config.mesh.sp)) {
     per_rank += fmt::format(" {}/{}", heads.num_query_heads(), heads.num_kv_heads());
   }
-  return fmt::format("heads (query/KV): {}/{}, per sp rank:{}", model.num_heads,
-                     model.num_kv_heads, per_rank);
+  return fmt::format("heads (query/KV): {}/{}, per sp rank:{}", model.num_heads, model.num_kv_heads,
+                     per_rank);
 }
 
 std::string batch_line(const StartFacts& facts) {
@@ -65,10 +65,10 @@ std::vector<std::string> start_lines(const StartFacts& facts) {
                               config.mesh.dp, config.mesh.sp,
                               config.mesh.sp > 1 ? " (Ulysses)" : ""));
   lines.push_back(heads_line(facts));
-  lines.push_back(facts.text.chosen_by.empty()
-                      ? "template: " + facts.text.template_name
-                      : fmt::format("template: {} ({})", facts.text.template_name,
-                                    facts.text.chosen_by));
+  lines.push_back(
+      facts.text.chosen_by.empty()
+          ? "template: " + facts.text.template_name
+          : fmt::format("template: {} ({})", facts.text.template_name, facts.text.chosen_by));
   for (const std::string& line : facts.data.lines()) {
     lines.push_back(line);
   }
@@ -76,10 +76,10 @@ std::vector<std::string> start_lines(const StartFacts& facts) {
   lines.push_back(fmt::format("steps: {} ({} per epoch, {} sequences per epoch)",
                               facts.schedule.total_steps(), facts.schedule.steps_per_epoch(),
                               with_thousands(facts.schedule.num_sequences())));
-  lines.push_back(fmt::format(
-      "attention: libtorch {}.{}.{} fused CPU kernel; kernels: {}; {} threads per rank",
-      TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH, kernels::cpu_kernels_isa(),
-      at::get_num_threads()));
+  lines.push_back(
+      fmt::format("attention: libtorch {}.{}.{} fused CPU kernel; kernels: {}; {} threads per rank",
+                  TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH,
+                  kernels::cpu_kernels_isa(), at::get_num_threads()));
   lines.push_back("activation policy: " + plan::policy_text(facts.plan.policies));
   lines.push_back(memory_line(facts.plan));
   if (!facts.plan.fits) {

@@ -1,5 +1,9 @@
-// The lines that rank 0 shows before the first step: what will be trained, how it is cut, what it will need.
+// The lines that rank 0 shows before the first step: what will be trained, how it is cut, what it
+// will need.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "config/model_config.h"
@@ -8,9 +12,6 @@
 #include "model/parameters.h"
 #include "plan/memory_plan.h"
 #include "train/run_setup.h"
-
-#include <string>
-#include <vector>
 
 namespace longhaul::train {
 

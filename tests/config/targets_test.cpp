@@ -1,7 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "config/model_config.h"
 #include "config/shapes.h"
 #include "config/test_models.h"
 
@@ -23,6 +28,32 @@ std::string error_of(const Names& targets, const Names& saved = {}) {
     return error.what();
   }
   return "no error";
+}
+
+TEST(TargetModules, ChooseAndTrainWhatPeftDoes) {
+  const std::string path = LONGHAUL_SOURCE_DIR "/tests/golden/config/targets.json";
+  const base::Json golden = base::parse_json(base::read_file(path), path);
+  const ModelConfig model = parse_model_config(golden["model"].dump(), "config.json");
+  for (const base::Json& entry : golden["cases"]) {
+    SCOPED_TRACE(entry["targets"].dump() + " " + entry["modules_to_save"].dump());
+    LoraSpec lora;
+    lora.rank = 3;
+    lora.modules_to_save = entry["modules_to_save"].get<Names>();
+    lora.target_modules =
+        resolve_target_modules(model, entry["targets"].get<Names>(), lora.modules_to_save);
+    EXPECT_EQ(lora.target_modules, entry["lora"].get<Names>());
+    TuningSpec tuning;
+    tuning.lora = lora;
+    std::vector<base::Json> trained;
+    for (const ParamSpec& param : build_registry(model, tuning)) {
+      if (param.trainable) {
+        trained.push_back({param.name, param.shape});
+        EXPECT_TRUE(param.in_adapter) << param.name;
+      }
+    }
+    std::sort(trained.begin(), trained.end());
+    EXPECT_EQ(base::Json(trained).dump(), entry["trained"].dump());
+  }
 }
 
 TEST(TargetModules, AllLinearIsEveryLinearLayerButTheHead) {

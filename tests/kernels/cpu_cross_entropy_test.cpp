@@ -24,8 +24,7 @@ class CrossEntropyKernel : public ::testing::TestWithParam<std::tuple<NamedTable
     std::vector<double> loss;
     std::vector<std::uint8_t> correct;
   };
-  [[nodiscard]] Result run(Matrix& logits, const std::vector<std::int32_t>& labels,
-                           float scale) const {
+  Result run(Matrix& logits, const std::vector<std::int32_t>& labels, float scale) const {
     Result result{std::vector<double>(labels.size(), -7.0),
                   std::vector<std::uint8_t>(labels.size(), 9)};
     std::get<0>(GetParam())

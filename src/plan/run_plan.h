@@ -1,0 +1,51 @@
+// The whole plan of a run as numbers and as lines: what `longhaul plan` prints.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "config/model_config.h"
+#include "plan/device.h"
+#include "plan/memory_plan.h"
+
+namespace longhaul::plan {
+
+/// What is known of the data: from `--dataset`, or one full row.
+struct DataFacts {
+  bool is_real = false;
+  std::int64_t num_sequences = 1;  // of one epoch
+  std::int64_t steps_per_epoch = 1;
+  std::int64_t total_steps = 0;  // 0: unknown without data
+  std::int64_t largest_row = 0;  // tokens of the largest micro-batch
+  std::int64_t step_tokens = 0;  // mean tokens of one step
+  double attended_length = 0;    // Σ len² / Σ len of the documents
+};
+
+struct RunPlan {
+  MemoryPlan memory;
+  double step_seconds = 0;
+  double tokens_per_second = 0;  // all devices
+  std::int64_t longest_row = 0;  // longest row that fits at the same degree; 0: none
+};
+
+struct RunPlanRequest {
+  const config::Config* config = nullptr;
+  const config::ModelConfig* model = nullptr;
+  std::span<const config::ParamSpec> registry;
+  base::Dtype dtype = base::Dtype::kFloat32;
+  double lora_dropout = 0;
+  DataFacts data;
+  DeviceFacts device;
+};
+
+/// Bytes, policy, time and the longest row.
+RunPlan make_run_plan(const RunPlanRequest& request);
+
+/// The plan for people, one line each.
+std::vector<std::string> plan_lines(const RunPlanRequest& request, const RunPlan& plan);
+
+}  // namespace longhaul::plan
