@@ -36,7 +36,7 @@ inline float bf16_to_float(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 std::uint16_t float_to_bf16(float value);
-float f16_to_float(std::uint16_t bits);
+float f16_to_float(std::uint16_t half);
 std::uint16_t float_to_f16(float value);
 
 }  // namespace longhaul::base

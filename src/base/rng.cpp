@@ -30,7 +30,8 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
   return counter;
 }
 
-CounterRng::CounterRng(std::uint64_t seed, RngPurpose purpose, std::uint64_t stream) {
+CounterRng::CounterRng(std::uint64_t seed, RngPurpose purpose, std::uint64_t stream)
+    : key_{}, high_{} {
   // One Philox block turns (seed, purpose, stream) into a key, so that neighbouring seeds and
   // streams are unrelated.
   const auto mixed = philox4x32({low32(seed), high32(seed), low32(stream), high32(stream)},

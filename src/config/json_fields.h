@@ -39,15 +39,16 @@ class JsonFields {
   [[nodiscard]] const std::string& file() const { return where_; }
 
   /// An integer in [least, most]; a fault otherwise.
-  std::optional<std::int64_t> integer(const std::string& key, std::int64_t least,
-                                      std::int64_t most) const;
+  [[nodiscard]] std::optional<std::int64_t> integer(const std::string& key, std::int64_t least,
+                                                    std::int64_t most) const;
   /// As `integer`, and absence is a fault.
-  std::int64_t required_integer(const std::string& key, std::int64_t least,
-                                std::int64_t most) const;
+  [[nodiscard]] std::int64_t required_integer(const std::string& key, std::int64_t least,
+                                              std::int64_t most) const;
   /// A finite number in [least, most].
-  std::optional<double> number(const std::string& key, double least, double most) const;
-  std::optional<bool> boolean(const std::string& key) const;
-  std::optional<std::string> text(const std::string& key) const;
+  [[nodiscard]] std::optional<double> number(const std::string& key, double least,
+                                             double most) const;
+  [[nodiscard]] std::optional<bool> boolean(const std::string& key) const;
+  [[nodiscard]] std::optional<std::string> text(const std::string& key) const;
   /// The object under `key`, for fields one level down.
   [[nodiscard]] JsonFields child(const std::string& key) const;
 

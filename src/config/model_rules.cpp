@@ -193,8 +193,11 @@ constexpr std::array<std::string_view, 66> kHarmlessKeys = {"_attn_implementatio
                                                             "trl_version"};
 
 bool is_neutral(const base::Json& value) {
-  if (value.is_null() || value == false || value == "") {
+  if (value.is_null() || value == false) {
     return true;
+  }
+  if (value.is_string()) {
+    return value.get_ref<const std::string&>().empty();
   }
   if (value.is_number()) {
     return value.get<double>() == 0.0;

@@ -13,6 +13,21 @@ namespace {
 
 constexpr double kLargestExactInteger = 9007199254740992.0;
 
+/// Units of memory sizes; an ending comes before those that it contains.
+struct Unit {
+  std::string_view name;
+  double bytes;
+};
+constexpr std::array<Unit, 9> kUnits = {{{"kib", 1024.0},
+                                         {"mib", 1048576.0},
+                                         {"gib", 1073741824.0},
+                                         {"tib", 1099511627776.0},
+                                         {"kb", 1e3},
+                                         {"mb", 1e6},
+                                         {"gb", 1e9},
+                                         {"tb", 1e12},
+                                         {"b", 1.0}}};
+
 std::string lower(std::string_view text) {
   std::string result(text);
   for (char& c : result) {
@@ -175,34 +190,17 @@ std::optional<bool> parse_boolean(std::string_view text) {
 }
 
 std::optional<std::int64_t> parse_bytes(std::string_view text) {
-  constexpr std::array<std::string_view, 5> kPrefixes = {"", "k", "m", "g", "t"};
   std::string word = lower(text);
   double factor = 1;
-  if (word.ends_with("b")) {
-    word.pop_back();
-    const bool binary = word.ends_with("i");
-    if (binary) {
-      word.pop_back();
-    }
-    for (std::size_t power = binary ? 1 : 0; power < kPrefixes.size(); ++power) {
-      const std::string_view prefix = kPrefixes.at(power);
-      if (power == 0 || word.ends_with(prefix)) {
-        factor = std::pow(binary ? 1024.0 : 1000.0, static_cast<double>(power));
-        if (power > 0) {
-          word.erase(word.size() - prefix.size());
-          break;
-        }
-      }
-    }
-    if (binary && factor == 1) {
-      return std::nullopt;
-    }
-    while (word.ends_with(" ")) {
-      word.pop_back();
+  for (const Unit& unit : kUnits) {
+    if (word.ends_with(unit.name)) {
+      word.erase(word.size() - unit.name.size());
+      word.erase(word.find_last_not_of(' ') + 1);
+      factor = unit.bytes;
+      break;
     }
   }
-  const auto number = parse_real(word);
-  const double bytes = number.value_or(-1) * factor;
+  const double bytes = parse_real(word).value_or(-1) * factor;
   if (bytes < 0 || bytes > 9.2e18) {
     return std::nullopt;
   }

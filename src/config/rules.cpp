@@ -248,7 +248,8 @@ void check_option_rules(const Config& config, Problems& problems) {
 void check_device_rules(const Config& config, base::Dtype model_dtype, Problems& problems) {
   const bool computes = is_training(config.command) || config.command == Command::kInfer;
   const bool planned_elsewhere =
-      config.command == Command::kPlan && !config.plan.plan_device.empty();
+      config.command == Command::kPlan &&
+      (!config.plan.plan_device.empty() || config.memory.gpu_memory_limit_bytes.has_value());
   if (!computes || planned_elsewhere || !config.on_cpu()) {
     return;
   }

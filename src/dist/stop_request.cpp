@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 
 namespace longhaul::dist {
 namespace {
@@ -13,6 +15,7 @@ namespace {
 struct HandlerState {
   std::atomic<int> count{0};
   std::atomic<int> first_signal{0};
+  std::atomic<std::int64_t> last_ms{0};
   std::atomic<bool> may_finish_step{false};
   std::atomic<const LauncherPage*> launcher{nullptr};
   std::atomic<RankPage*> mine{nullptr};
@@ -21,7 +24,21 @@ struct HandlerState {
 // A handler has no argument of ours, so its state is global.
 HandlerState state;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
+/// Signals closer together than this are one wish: some tools signal a process and then its group.
+constexpr std::int64_t kSameWishMs = 100;
+
+std::int64_t now_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * std::int64_t{1000} + now.tv_nsec / 1'000'000;
+}
+
 void on_signal(int signal) {
+  const std::int64_t now = now_ms();
+  if (state.count.load() > 0 && now - state.last_ms.load() < kSameWishMs) {
+    return;
+  }
+  state.last_ms = now;
   int none = 0;
   state.first_signal.compare_exchange_strong(none, signal);
   const int count = state.count.fetch_add(1) + 1;

@@ -108,6 +108,21 @@ std::set<std::string> tied_names(const Parameters& parameters) {
   return tied;
 }
 
+/// Name in the model's files of a parameter's values: its own, or the embedding's for the head of a
+/// tied model whose tie was ended by a saved copy of one of the two.
+std::string source_name(const std::filesystem::path& model_folder, const Parameters& parameters,
+                        const config::ParamSpec& spec) {
+  constexpr const char* kEmbedding = "model.embed_tokens.weight";
+  if (spec.kind != config::ParamKind::kHead) {
+    return spec.name;
+  }
+  const std::int64_t embedding = parameters.find(kEmbedding);
+  const bool is_saved =
+      spec.in_adapter || parameters.registry()[static_cast<std::size_t>(embedding)].in_adapter;
+  return is_saved && config::read_model_config(model_folder).tie_word_embeddings ? kEmbedding
+                                                                                 : spec.name;
+}
+
 void throw_if_any(std::vector<Problem> problems) {
   if (!problems.empty()) {
     throw base::UserError(std::move(problems));
@@ -139,7 +154,7 @@ void load_base_weights(const std::filesystem::path& model_folder, Parameters& pa
     if (spec.tied_to || is_adapter_matrix(spec)) {
       continue;
     }
-    const auto entry = reader.tensors().find(spec.name);
+    const auto entry = reader.tensors().find(source_name(model_folder, parameters, spec));
     if (entry == reader.tensors().end()) {
       problems.push_back(
           {.where = model_folder.string(), .what = "tensor " + spec.name + " is missing"});

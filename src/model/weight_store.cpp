@@ -123,7 +123,8 @@ ResidentWeightStore::ResidentWeightStore(const config::ModelConfig& model,
   ends_.embedding_param = trained_or_none(embedding);
   ends_.final_norm = {parameters.compute(norm), trained_or_none(norm)};
   ends_.head = parameters.compute(head);
-  ends_.head_param = trained_or_none(head);
+  const bool tied = parameters.registry()[static_cast<std::size_t>(head)].tied_to.has_value();
+  ends_.head_param = tied ? ends_.embedding_param : trained_or_none(head);
 }
 
 WeightLease ResidentWeightStore::acquire(std::int64_t layer, Pass /*pass*/) {

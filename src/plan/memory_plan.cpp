@@ -29,6 +29,7 @@ struct Sizes {
   std::int64_t half_head = 0;
   std::int64_t vocab = 0;
   std::int64_t targets = 0;  // target rows of the shard
+  bool widens = false;  // trained 16-bit base weights: their products' operands are widened to fp32
 };
 
 Sizes sizes_of(const MemoryRequest& request) {
@@ -50,6 +51,9 @@ Sizes sizes_of(const MemoryRequest& request) {
   sizes.half_head = model.head_dim / 2;
   sizes.vocab = model.vocab_size;
   sizes.targets = std::min(sizes.local, request.row_targets);
+  sizes.widens = sizes.element < 4 &&
+                 std::any_of(request.registry.begin(), request.registry.end(),
+                             [](const auto& spec) { return spec.trainable && !spec.in_adapter; });
   return sizes;
 }
 
@@ -112,7 +116,8 @@ std::int64_t backward_working_set(const Sizes& s) {
   const std::int64_t dout_heads = s.row * s.my_q_width * s.element;
   // The MLP part: dy, the product's input, the normed input. The attention part: dr, dO twice (both
   // layouts), the fused gradient and the kernel's own copies of it.
-  const std::int64_t mlp = token_local * (2 * s.hidden + s.ffn);
+  const std::int64_t widened = s.widens ? s.local * (2 * s.ffn + s.hidden) * 4 : 0;
+  const std::int64_t mlp = token_local * (2 * s.hidden + s.ffn) + widened;
   const std::int64_t attention = token_local * (s.hidden + s.q_width) + dout_heads + 2 * fused;
   return std::max(mlp, attention);
 }
@@ -121,7 +126,9 @@ std::int64_t head_working_set(const Sizes& s) {
   const std::int64_t tile_rows = std::min(
       s.targets,
       std::clamp<std::int64_t>((std::int64_t{64} << 20) / (s.vocab * s.element), 16, 4096));
-  return (s.local * 2 * s.hidden + s.targets * 2 * s.hidden + tile_rows * s.vocab) * s.element;
+  const std::int64_t widened = s.widens ? tile_rows * (s.vocab + s.hidden) * 4 : 0;
+  return (s.local * 2 * s.hidden + s.targets * 2 * s.hidden + tile_rows * s.vocab) * s.element +
+         widened;
 }
 
 }  // namespace

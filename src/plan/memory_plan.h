@@ -38,7 +38,7 @@ struct MemoryRequest {
   std::int64_t row_targets = 0;  // most target tokens in it
   double lora_dropout = 0;
   std::string activation_policy = "auto";
-  std::optional<std::int64_t> limit_bytes;  // per rank; absent: the policy is not limited
+  std::optional<std::int64_t> limit_bytes{};  // per rank; absent: the policy is not limited
 };
 
 struct MemoryPlan {

@@ -168,7 +168,9 @@ std::optional<double> number_in(const std::string& text, bool whole) {
   const std::string_view digits = std::string_view(bare).substr(bare.starts_with('+') ? 1 : 0);
   if (digits.empty() || digits.find_first_not_of(whole ? "-0123456789" : "+-.eE0123456789") !=
                             std::string_view::npos) {
-    if (bare.find_first_of("_xXnNiI") != std::string::npos) {
+    // Python also reads 1_000, inf and nan.
+    if (bare.find('_') != std::string::npos || bare.ends_with("inf") || bare.ends_with("nan") ||
+        bare.ends_with("infinity")) {
       throw Fault{"a number in a form that is not supported"};
     }
     return std::nullopt;

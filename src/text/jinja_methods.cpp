@@ -67,7 +67,7 @@ std::vector<Value> split_on_space(std::string_view text, std::int64_t count) {
       return parts;
     }
     if (count == 0) {
-      parts.push_back(Value::text(strip(rest, Ends::kRight)));
+      parts.push_back(Value::text(std::string(rest)));
       return parts;
     }
     std::size_t at = 0;

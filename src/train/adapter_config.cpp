@@ -70,9 +70,9 @@ class Reader {
 
   [[nodiscard]] const std::vector<Problem>& problems() const { return problems_; }
   [[nodiscard]] const OrderedJson& value(const char* key) const {
-    static const OrderedJson absent = nullptr;
+    static const OrderedJson kAbsent = nullptr;
     const auto at = json_.find(key);
-    return at == json_.end() ? absent : *at;
+    return at == json_.end() ? kAbsent : *at;
   }
   void blame(const char* key, const std::string& expected) {
     problems_.push_back({.where = where_,

@@ -99,7 +99,7 @@ fs::path make_run_folder(const RunFolderRequest& request) {
   check_run_folder(request);
   base::make_folder(request.output_dir);
   std::error_code error;
-  const fs::path output = fs::canonical(request.output_dir, error);
+  fs::path output = fs::canonical(request.output_dir, error);
   if (error) {
     fail(request.output_dir, "resolve the folder", error.value());
   }

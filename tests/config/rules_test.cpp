@@ -137,9 +137,12 @@ TEST(Rules, GpuOnlyThingsOnCpuRanks) {
   EXPECT_EQ(device_faults({"--use_flash_attn", "true"}, bf16), "");
   EXPECT_THAT(device_faults({"--activation_policy", "D+offload"}, bf16),
               HasSubstr("the ranks are CPU ranks"));
-  EXPECT_EQ(device_faults({"--activation_policy", "D+offload", "--plan_device", "h200"}, bf16, 0,
-                          Command::kPlan),
-            "");
+  for (const Words& device :
+       {Words{"--plan_device", "h200"}, Words{"--gpu_memory_limit", "40e9"}}) {
+    Words words = {"--activation_policy", "D+offload"};
+    words.insert(words.end(), device.begin(), device.end());
+    EXPECT_EQ(device_faults(words, bf16, 0, Command::kPlan), "");
+  }
 }
 
 TEST(Rules, Float16NeedsAnotherTypeOnTheCpu) {

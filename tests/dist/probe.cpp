@@ -93,7 +93,8 @@ void misbehave(const std::string& how, const Rank& rank) {
   } else if (how == "exit") {
     _exit(0);
   } else if (how == "user") {
-    throw base::UserError(base::Problem{.where = "data.jsonl:7", .what = "is wrong on one rank only"});
+    throw base::UserError(
+        base::Problem{.where = "data.jsonl:7", .what = "is wrong on one rank only"});
   } else if (how == "system") {
     throw base::SystemError({.where = "/disk", .what = "no space left"});
   } else if (how == "bug") {
@@ -124,7 +125,8 @@ int train(const Rank& rank) {
       misbehave(rank.options.text("how"), rank);
     }
     if (rank.options.text("how") == "all-user" && step == at) {
-      throw base::UserError(base::Problem{.where = "data.jsonl:7", .what = "is wrong on every rank"});
+      throw base::UserError(
+          base::Problem{.where = "data.jsonl:7", .what = "is wrong on every rank"});
     }
     rank.group.world->all_reduce_sum("sum of gradients", gradients);
     const dist::StopRequest stop = dist::stop_requested();

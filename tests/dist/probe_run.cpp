@@ -1,17 +1,18 @@
 #include "dist/probe_run.h"
 
-#include <csignal>
-#include <cstdlib>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
-#include <poll.h>
 #include <sstream>
 #include <stdexcept>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 
 namespace longhaul::dist_test {
 namespace {
@@ -96,9 +97,8 @@ ProbeRun::~ProbeRun() {
 }
 
 bool ProbeRun::shows(const std::string& text, seconds patience) {
-  return holds_within(patience, [&] {
-    return read_text(folder_ / "out").find(text) != std::string::npos;
-  });
+  return holds_within(patience,
+                      [&] { return read_text(folder_ / "out").find(text) != std::string::npos; });
 }
 
 void ProbeRun::send(int signal) const { kill(pid_, signal); }
@@ -110,9 +110,9 @@ void ProbeRun::send_to_rank(int rank, int signal) const {
 
 ProbeResult ProbeRun::wait(seconds patience) {
   int status = 0;
-  has_ended_ =
-      holds_within(patience, [&] { return waitpid(pid_, &status, WNOHANG) == pid_; });
-  ProbeResult result{.status = -1, .out = read_text(folder_ / "out"), .err = read_text(folder_ / "err")};
+  has_ended_ = holds_within(patience, [&] { return waitpid(pid_, &status, WNOHANG) == pid_; });
+  ProbeResult result{
+      .status = -1, .out = read_text(folder_ / "out"), .err = read_text(folder_ / "err")};
   if (has_ended_) {
     result.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }

@@ -2,11 +2,12 @@
 // folder, and looks at what it leaves behind.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <filesystem>
 #include <map>
 #include <string>
-#include <sys/types.h>
 #include <vector>
 
 namespace longhaul::dist_test {

@@ -2,12 +2,13 @@
 // exactly one line and it names the rank, and nothing is left behind.
 #include "dist/supervisor.h"
 
-#include "dist/probe_run.h"
-
-#include <csignal>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <csignal>
 #include <thread>
+
+#include "dist/probe_run.h"
 
 namespace longhaul::dist {
 namespace {
@@ -57,8 +58,9 @@ TEST_F(Launcher, NamesAKilledRankZero) {
 TEST_F(Launcher, NamesACrashedRankWithoutAStackTrace) {
   const ProbeResult result = run_with_fault("segv");
   EXPECT_EQ(result.status, 3);
-  EXPECT_THAT(error_lines(result.err),
-              ElementsAre("rank 1, step 3, step: the process was ended by signal 11 (Segmentation fault)"));
+  EXPECT_THAT(
+      error_lines(result.err),
+      ElementsAre("rank 1, step 3, step: the process was ended by signal 11 (Segmentation fault)"));
 }
 
 TEST_F(Launcher, NamesARankThatLeavesEarly) {
@@ -122,8 +124,9 @@ TEST_F(Launcher, NamesARankKilledFromOutside) {
   run.send_to_rank(0, SIGKILL);
   const ProbeResult result = run.wait(seconds(20));
   EXPECT_EQ(result.status, 3);
-  EXPECT_THAT(error_lines(result.err), ElementsAre(testing::ContainsRegex(
-                                           "^rank 0, step [0-9]+, .*: the process was ended by signal 9")));
+  EXPECT_THAT(error_lines(result.err),
+              ElementsAre(testing::ContainsRegex(
+                  "^rank 0, step [0-9]+, .*: the process was ended by signal 9")));
   EXPECT_TRUE(run.all_ranks_gone());
 }
 
@@ -216,7 +219,8 @@ TEST_F(Launcher, GivesRanksTheWholeEnvironmentAndTheirShareOfCores) {
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.err, "");
   for (const char* line :
-       {"rank 0 local 0 of 4 local 4 threads 3 mark käse = \"x\" sp 0 dp 0 words with space 'and' \"quotes\"\n",
+       {"rank 0 local 0 of 4 local 4 threads 3 mark käse = \"x\" sp 0 dp 0 words with space 'and' "
+        "\"quotes\"\n",
         "rank 1 local 1 of 4 local 4 threads 3 mark käse = \"x\" sp 1 dp 0 words with",
         "rank 2 local 2 of 4 local 4 threads 3 mark käse = \"x\" sp 0 dp 1 words with",
         "rank 3 local 3 of 4 local 4 threads 3 mark käse = \"x\" sp 1 dp 1 words with"}) {

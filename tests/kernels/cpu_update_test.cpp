@@ -79,9 +79,10 @@ TEST_P(UpdateKernels, AdamWFollowsTheFormulaOverManySteps) {
       table().adamw(call, nullptr);
     }
     for (std::size_t i = 0; i < size; ++i) {
-      EXPECT_NEAR(weight[i], plain[i].weight, 1e-6) << i;
-      EXPECT_NEAR(m[i], plain[i].m, 1e-6 * std::abs(plain[i].m) + 1e-9);
-      EXPECT_NEAR(v[i], plain[i].v, 2e-6 * plain[i].v);
+      // Moments within a few roundings of the largest gradient that they averaged.
+      ASSERT_NEAR(weight[i], plain[i].weight, 1e-6) << i;
+      ASSERT_NEAR(m[i], plain[i].m, 2e-7) << i;
+      ASSERT_NEAR(v[i], plain[i].v, 2e-6 * plain[i].v) << i;
     }
   }
 }

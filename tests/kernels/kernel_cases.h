@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace longhaul::kernels::testing {
 struct NamedTable {
   std::string name;
   KernelTable table;
+  friend void PrintTo(const NamedTable& named, std::ostream* out) { *out << named.name; }
 };
 
 /// Every table that this processor can run, the baseline first.

@@ -20,11 +20,11 @@ struct RankSetup {
   model::Parameters parameters;
 };
 
-RankSetup make_setup(const std::string& name, Tuning tuning, at::ScalarType dtype) {
+RankSetup make_setup(const std::string& name, Tuning tuning, const StepOptions& options) {
   const config::ModelConfig model = tiny_model(name);
-  const config::TuningSpec spec = tiny_tuning(model, tuning);
+  const config::TuningSpec spec = options.spec.value_or(tiny_tuning(model, tuning));
   RankSetup setup{model, spec.lora ? spec.lora->scale() : 1.0,
-                  model::Parameters(config::build_registry(model, spec), dtype)};
+                  model::Parameters(config::build_registry(model, spec), options.dtype)};
   randomise(setup.parameters, kWeightSeed);
   return setup;
 }
@@ -40,7 +40,7 @@ StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tu
   }
   const double scale = all_targets > 0 ? 1.0 / static_cast<double>(all_targets) : 0.0;
   const config::Mesh mesh{.dp = layout.dp, .sp = layout.sp};
-  RankSetup setup = make_setup(model_name, tuning, options.dtype);
+  RankSetup setup = make_setup(model_name, tuning, options);
   const std::int64_t dp_rank = mesh.dp_rank(world.rank());
   const std::int64_t sp_rank = mesh.sp_rank(world.rank());
   const auto sp = world.split(static_cast<int>(dp_rank));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct StepOptions {
   double lora_dropout = 0;
   double neftune_alpha = 0;
   at::ScalarType dtype = at::kFloat;
+  /// What trains, in place of the `Tuning` that is passed.
+  std::optional<config::TuningSpec> spec{};
   /// Replaces the exchange; null: the product's.
   std::function<std::unique_ptr<dist::UlyssesExchange>(
       dist::Communicator&, std::vector<config::RankHeads>, std::int64_t head_dim)>

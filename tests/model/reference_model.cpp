@@ -85,8 +85,9 @@ struct Formula {
       x = x + linear(gate * at::sigmoid(gate) * up, prefix + "mlp.down_proj");
     }
     x = norm(x, "model.norm.weight");
+    // A tied head has no weight of its own, unless a saved copy of one end has ended the tie.
     const std::string head =
-        model.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
+        weights.contains("lm_head.weight") ? "lm_head.weight" : "model.embed_tokens.weight";
     return at::matmul(x, get(head).t());
   }
 };

@@ -1,0 +1,21 @@
+// Ctrl-C and SIGTERM for commands that answer: the first one ends the answer, a second one the
+// program at once.
+#pragma once
+
+namespace longhaul::cli {
+
+/// Handles both signals while it lives; waiting reads return early.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+  ~InterruptGuard();
+
+  /// The signal that came since the last clear(), 0 for none.
+  [[nodiscard]] static int pending();
+  /// The wish has been followed.
+  static void clear();
+};
+
+}  // namespace longhaul::cli

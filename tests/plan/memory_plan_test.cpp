@@ -1,0 +1,93 @@
+#include "plan/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "plan/plan_cases.h"
+
+namespace longhaul {
+namespace {
+
+class MemoryPlan : public ::testing::Test {
+ protected:
+  [[nodiscard]] plan::MemoryRequest request(std::int64_t tokens, const std::string& policy) const {
+    return {.model = &model_,
+            .registry = registry_,
+            .dtype = base::Dtype::kBFloat16,
+            .mesh = {},
+            .row_tokens = tokens,
+            .row_targets = tokens,
+            .activation_policy = policy};
+  }
+  [[nodiscard]] double kept_per_token(const std::string& policy) const {
+    constexpr std::int64_t kTokens = 65536;
+    const plan::MemoryPlan plan = plan::make_memory_plan(request(kTokens, policy));
+    return static_cast<double>(plan.bytes.activations) / static_cast<double>(kTokens);
+  }
+
+  config::ModelConfig model_ = testing::qwen_7b();
+  std::vector<config::ParamSpec> registry_ = testing::lora_registry(model_);
+};
+
+TEST_F(MemoryPlan, CountsWhatEveryPresetKeepsPerToken) {
+  // Hand-computed for 28 layers: x 7168 B; q,k,v 9216 B; O 7168 B; LSE 112 B; residual 7168 B; gate, up 75776 B; LoRA's
+  // u 7·16·2 B.
+  const double u = 28.0 * 7 * 16 * 2;
+  EXPECT_DOUBLE_EQ(kept_per_token("A"), 28.0 * (7168 * 3 + 9216 + 112 + 75776) + u);
+  EXPECT_DOUBLE_EQ(kept_per_token("B"), 28.0 * (7168 * 3 + 9216 + 112) + u);
+  EXPECT_DOUBLE_EQ(kept_per_token("C"), 28.0 * (7168 * 2 + 112) + u);
+  EXPECT_DOUBLE_EQ(kept_per_token("D"), 28.0 * 7168 + u);
+  EXPECT_DOUBLE_EQ(kept_per_token("D2"), 14.0 * 7168 + u);
+}
+
+TEST_F(MemoryPlan, HalvesActivationsOnTwoRanks) {
+  plan::MemoryRequest two = request(32768, "A");
+  const std::int64_t one = plan::make_memory_plan(two).bytes.activations;
+  two.mesh = {.dp = 1, .sp = 2};
+  EXPECT_EQ(plan::make_memory_plan(two).bytes.activations * 2, one);
+}
+
+TEST_F(MemoryPlan, CountsWeightsAndStatesOfTheRegistry) {
+  const plan::RankBytes bytes = plan::make_memory_plan(request(1024, "A")).bytes;
+  // 7,615,616,512 base parameters; LoRA r16: 28·16·(2·(3584+18944)·… ) counted from the shapes.
+  std::int64_t base = 0;
+  std::int64_t lora = 0;
+  for (const config::ParamSpec& spec : registry_) {
+    (spec.trainable ? lora : base) += spec.num_elements();
+  }
+  EXPECT_EQ(base, 7'615'616'512);
+  EXPECT_EQ(lora, 28 * 16 * (3584 + 3584 + 2 * (3584 + 512) + 3584 + 3584 + 3 * (3584 + 18944)));
+  EXPECT_EQ(bytes.weights, (base + lora) * 2);
+  EXPECT_EQ(bytes.masters, lora * 4);
+  EXPECT_EQ(bytes.gradients, lora * 4);
+  EXPECT_EQ(bytes.optimizer, lora * 8);
+}
+
+TEST_F(MemoryPlan, AutoKeepsAllThatFitsAndTurnsLayersOneByOne) {
+  plan::MemoryRequest automatic = request(32768, "auto");
+  EXPECT_EQ(plan::policy_text(plan::make_memory_plan(automatic).policies), "28xA");
+  automatic.limit_bytes = 80'000'000'000;
+  const plan::MemoryPlan plan = plan::make_memory_plan(automatic);
+  EXPECT_TRUE(plan.fits);
+  EXPECT_LE(plan.bytes.total(), 80'000'000'000);
+  EXPECT_NE(plan.policies.front(), plan.policies.back());
+}
+
+TEST_F(MemoryPlan, SaysWhenNothingFits) {
+  plan::MemoryRequest automatic = request(32768, "auto");
+  automatic.limit_bytes = 10'000'000'000;
+  EXPECT_FALSE(plan::make_memory_plan(automatic).fits);
+}
+
+TEST_F(MemoryPlan, RefusesWhatIsNoPolicy) {
+  EXPECT_THROW(plan::make_memory_plan(request(1024, "Z")), base::UserError);
+  EXPECT_THROW(plan::make_memory_plan(request(1024, "3xA")), base::UserError);
+}
+
+TEST_F(MemoryPlan, WritesMixesAsTheOptionReadsThem) {
+  const plan::MemoryPlan plan = plan::make_memory_plan(request(1024, "12xA,16xC+offload"));
+  EXPECT_EQ(plan::policy_text(plan.policies), "12xA,16xC+offload");
+}
+
+}  // namespace
+}  // namespace longhaul

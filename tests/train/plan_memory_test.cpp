@@ -1,0 +1,107 @@
+// The planned bytes against the program's own allocation counters: activations, weights, gradients and states of a real
+// forward, backward and update agree within 10 %.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "config/activation_policy.h"
+#include "dist/comm_threads.h"
+#include "dist/shard.h"
+#include "model/decoder_model.h"
+#include "model/tiny_models.h"
+#include "ops/memory.h"
+#include "plan/memory_plan.h"
+#include "train/optimizer.h"
+
+namespace longhaul {
+namespace {
+
+struct Case {
+  std::string name;
+  testing::Tuning tuning = testing::Tuning::kLora;
+  std::string policy;
+  std::int64_t sp = 1;
+  base::Dtype dtype = base::Dtype::kFloat32;
+};
+
+/// Large enough that activations outweigh the small change that no plan counts.
+config::ModelConfig medium_model() {
+  config::ModelConfig model = testing::tiny_model("smol");
+  model.hidden_size = 288;
+  model.head_dim = 32;
+  model.intermediate_size = 768;
+  model.num_layers = 6;
+  model.vocab_size = 8192;
+  return model;
+}
+
+constexpr std::int64_t kTokens = 1536;
+
+std::int64_t measured_peak(const Case& test, const config::ModelConfig& model,
+                           const config::TuningSpec& spec) {
+  ops::install_counting_allocator();
+  const std::int64_t before = ops::host_memory().current_bytes;
+  ops::reset_host_memory_peak();
+  const data::PackedBatch row =
+      testing::make_row({testing::make_document(kTokens / 2, 1, model.vocab_size, 1),
+                         testing::make_document(kTokens / 2, 1, model.vocab_size, 2)},
+                        0);
+  dist::run_ranks(static_cast<int>(test.sp), [&](dist::Communicator& world) {
+    at::set_num_threads(1);
+    model::Parameters parameters(config::build_registry(model, spec),
+                                 test.dtype == base::Dtype::kFloat32 ? at::kFloat : at::kBFloat16);
+    testing::randomise(parameters, 1);
+    train::AdamW optimizer(parameters, {});
+    dist::UlyssesExchange exchange(
+        world, config::split_heads(model.num_heads, model.num_kv_heads, test.sp), model.head_dim);
+    model::UlyssesAttention attention(model, exchange);
+    model::ResidentWeightStore store(model, parameters, 2.0);
+    model::DecoderModel decoder(model, store, attention,
+                                config::activation_policy_of_layers(test.policy, model.num_layers));
+    model::FlatGradSink sink(parameters);
+    decoder.forward_backward(dist::shard_row(row, test.sp, world.rank()), 1e-3, {}, sink);
+    optimizer.step(1e-3, 1.0);
+  });
+  return ops::host_memory().peak_bytes - before;
+}
+
+class PlannedBytes : public ::testing::TestWithParam<Case> {};
+
+TEST_P(PlannedBytes, AreWithinTenPercentOfWhatIsAllocated) {
+  const Case& test = GetParam();
+  const config::ModelConfig model = medium_model();
+  const config::TuningSpec spec = testing::tiny_tuning(model, test.tuning);
+  const auto registry = config::build_registry(model, spec);
+  const plan::MemoryPlan planned = plan::make_memory_plan({.model = &model,
+                                                           .registry = registry,
+                                                           .dtype = test.dtype,
+                                                           .mesh = {.dp = 1, .sp = test.sp},
+                                                           .row_tokens = kTokens,
+                                                           .row_targets = kTokens,
+                                                           .activation_policy = test.policy});
+  const auto measured =
+      static_cast<double>(measured_peak(test, model, spec)) / static_cast<double>(test.sp);
+  const auto bytes = static_cast<double>(planned.bytes.total());
+  EXPECT_NEAR(bytes, measured, 0.10 * measured)
+      << "planned " << bytes / 1e6 << " MB, measured " << measured / 1e6 << " MB per rank; weights "
+      << planned.bytes.weights << " gradients " << planned.bytes.gradients << " optimizer "
+      << planned.bytes.optimizer << " activations " << planned.bytes.activations << " working set "
+      << planned.bytes.working_set;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Configurations, PlannedBytes,
+    ::testing::Values(Case{"lora_keep", testing::Tuning::kLora, "A"},
+                      Case{"lora_attention_kept", testing::Tuning::kLora, "C"},
+                      Case{"lora_checkpoint", testing::Tuning::kLora, "D"},
+                      Case{"lora_pairs", testing::Tuning::kLora, "D2"},
+                      Case{"lora_mixed", testing::Tuning::kLora, "3xA,3xD"},
+                      Case{"full_keep", testing::Tuning::kFull, "A"},
+                      Case{"lora_two_ranks", testing::Tuning::kLora, "A", 2},
+                      Case{"lora_checkpoint_two_ranks", testing::Tuning::kLora, "D", 2},
+                      Case{"full_bf16", testing::Tuning::kFull, "C", 1, base::Dtype::kBFloat16}),
+    [](const ::testing::TestParamInfo<Case>& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace longhaul
