@@ -62,8 +62,8 @@ struct TensorToWrite {
   std::function<void(const ByteSink& sink)> fill{};
 };
 
-/// Writes tensors in the order given (header sorted as given), streaming; SystemError on a full
-/// disk.
+/// Streams the tensors to a temporary file beside `path`, syncs and renames it; SystemError on a full disk. Larger
+/// element types come first, otherwise the order given, so every tensor is aligned to its element size.
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
                        const std::map<std::string, std::string>& metadata);
 

@@ -69,6 +69,11 @@ void check_usable(const TokenStore& store, const std::string& option, std::int64
           fmt::format(", {} dropped: {} ({}{}{})", count.rows, count.reason, count.first_place,
                       count.first_detail.empty() ? "" : ": ", count.first_detail);
     }
+    if (problem.hint.empty()) {
+      problem.hint =
+          "A row is one JSON object on one line (or an element of one JSON array) with "
+          "messages, query and response, or instruction and output";
+    }
     throw UserError(std::move(problem));
   }
   if (store.total_targets() == 0) {

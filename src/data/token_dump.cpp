@@ -80,6 +80,19 @@ class DumpFile {
   std::string buffer_;
 };
 
+/// Every line is checked before the first one is used, so that an error leaves no half of an output.
+void check_lines(std::string_view text, const std::string& where) {
+  std::size_t number = 1;
+  for (std::size_t at = 0; at < text.size(); ++number) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    if (!base::is_valid_utf8(text.substr(at, end - at))) {
+      throw base::UserError(
+          base::Problem{.where = fmt::format("{}:{}", where, number), .what = "not UTF-8 text"});
+    }
+    at = end + 1;
+  }
+}
+
 }  // namespace
 
 std::string ids_json(std::span<const std::int32_t> ids) {
@@ -109,15 +122,10 @@ void dump_tokens(const TokenStore& store, const std::filesystem::path& file) {
 void tokenize_lines(std::string_view text, const std::string& where,
                     const std::function<std::vector<std::int32_t>(std::string_view)>& encode,
                     const std::function<void(const std::string& json)>& emit) {
-  std::size_t number = 1;
-  for (std::size_t at = 0; at < text.size(); ++number) {
+  check_lines(text, where);
+  for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = text.substr(at, end - at);
-    if (!base::is_valid_utf8(line)) {
-      throw base::UserError(
-          base::Problem{.where = fmt::format("{}:{}", where, number), .what = "not UTF-8 text"});
-    }
-    emit(ids_json(encode(line)));
+    emit(ids_json(encode(text.substr(at, end - at))));
     at = end + 1;
   }
 }

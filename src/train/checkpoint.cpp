@@ -42,6 +42,9 @@ void write_model_dtype(const fs::path& folder, base::Dtype dtype) {
 }
 
 std::string text_of(const base::OrderedJson& value) {
+  if (value.is_null()) {
+    return "nothing";
+  }
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
@@ -55,6 +58,12 @@ void write_training_state(const fs::path& folder, const RunIdentity& identity,
 
 std::int64_t check_resumable(const fs::path& checkpoint, const RunIdentity& identity) {
   const fs::path path = checkpoint / kTrainingStateFile;
+  if (!fs::exists(path)) {
+    throw base::UserError(base::Problem{
+        .where = checkpoint.string(),
+        .what = "the checkpoint has no training state",
+        .hint = "It was written with --save_only_model; start from it with --adapters or --model"});
+  }
   const base::OrderedJson json = base::parse_ordered_json(base::read_file(path), path.string());
   if (!json.is_object() || !json.contains("global_step") || !json.contains("identity")) {
     throw base::UserError(
@@ -62,13 +71,21 @@ std::int64_t check_resumable(const fs::path& checkpoint, const RunIdentity& iden
   }
   std::vector<base::Problem> problems;
   const base::OrderedJson& saved = json["identity"];
-  for (const auto& [name, value] : identity.items()) {
-    const base::OrderedJson before = saved.value(name, base::OrderedJson());
-    if (before != value) {
+  const auto compare = [&](const std::string& name, const base::OrderedJson& now,
+                           const base::OrderedJson& before) {
+    if (before != now) {
       problems.push_back({.where = "--resume_from_checkpoint",
                           .what = name + " differs from the run that wrote " + checkpoint.string(),
-                          .got = text_of(value),
+                          .got = text_of(now),
                           .expected = text_of(before)});
+    }
+  };
+  for (const auto& [name, value] : identity.items()) {
+    compare(name, value, saved.value(name, base::OrderedJson()));
+  }
+  for (const auto& [name, value] : saved.items()) {
+    if (!identity.contains(name)) {
+      compare(name, base::OrderedJson(), value);
     }
   }
   if (!problems.empty()) {

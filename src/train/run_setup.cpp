@@ -1,6 +1,7 @@
 #include "train/run_setup.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -100,6 +101,22 @@ std::vector<Problem> adapter_conflicts(const config::Config& config,
   return problems;
 }
 
+std::string packing_text(const config::DataOptions& data) {
+  if (!data.packing) {
+    return "off";
+  }
+  return data.packing_strategy == config::PackingStrategy::kBinpack ? "binpack" : "sequential";
+}
+
+/// The schedule up to the number of steps, which may differ.
+std::string schedule_text(const config::TrainOptions& train) {
+  constexpr const char* kNames[] = {"linear", "cosine", "constant", "constant_with_warmup",
+                                    "cosine_with_min_lr"};
+  return fmt::format("{} {} warmup_steps {} warmup_ratio {}",
+                     kNames[static_cast<std::size_t>(train.lr_scheduler_type)],
+                     train.lr_scheduler_kwargs, train.warmup_steps, train.warmup_ratio);
+}
+
 }  // namespace
 
 base::Dtype compute_dtype(const config::Config& config, const config::ModelConfig& model) {
@@ -171,13 +188,17 @@ RunIdentity make_identity(const config::Config& config, const TuningSetup& tunin
   identity["template and tokenizer"] = text.encoder->identity();
   identity["max_length"] = config.max_length;
   identity["row length"] = config.row_length;
-  identity["packing"] = config.data.packing;
+  identity["packing"] = packing_text(config.data);
   identity["seed"] = train.seed;
   identity["data_seed"] = config.data.data_seed;
   identity["dataset_shuffle"] = config.data.dataset_shuffle;
   identity["train_dataloader_shuffle"] = config.data.train_dataloader_shuffle;
   identity["sequences per step"] = config.global_batch();
+  identity["torch_dtype"] =
+      base::dtype_name(config.model.torch_dtype.value_or(base::Dtype::kFloat32));
   identity["learning_rate"] = config.learning_rate;
+  identity["learning rate schedule"] = schedule_text(train);
+  identity["neftune_noise_alpha"] = train.neftune_noise_alpha.value_or(0.0);
   identity["optimizer"] = fmt::format(
       "adamw beta1 {} beta2 {} epsilon {} weight_decay {} max_grad_norm {}", train.adam_beta1,
       train.adam_beta2, train.adam_epsilon, train.weight_decay, train.max_grad_norm);
@@ -187,6 +208,12 @@ RunIdentity make_identity(const config::Config& config, const TuningSetup& tunin
                                    lora.dropout, lora.rslora);
     identity["LoRA targets"] = tuning.adapter->target_modules;
     identity["modules_to_save"] = lora.modules_to_save;
+  } else {
+    identity["frozen parameters"] =
+        fmt::format("ratio {} prefixes {} regex {}", tuning.spec.freeze_ratio,
+                    tuning.spec.freeze_prefixes, tuning.spec.freeze_regex);
+    identity["trainable parameters"] = fmt::format(
+        "prefixes {} regex {}", tuning.spec.trainable_prefixes, tuning.spec.trainable_regex);
   }
   return identity;
 }

@@ -333,6 +333,35 @@ TEST(WriteSafetensors, RefusesWrongCallers) {
   EXPECT_FALSE(fs::exists(scratch / "f"));
 }
 
+TEST(WriteSafetensors, TakesATensorInPartsAndExactlyOnce) {
+  const ScratchFolder scratch;
+  const std::vector<float> values = {1.0F, 2.0F, 3.0F};
+  int calls = 0;
+  TensorToWrite parts{.name = "w", .dtype = Dtype::kFloat32, .shape = {3}, .bytes = {}};
+  parts.fill = [&](const ByteSink& sink) {
+    ++calls;
+    sink(bytes_of(values).first(5));
+    sink({});
+    sink(bytes_of(values).subspan(5));
+  };
+  write_safetensors(scratch / "f", std::vector{parts}, {});
+  EXPECT_EQ(calls, 1);
+  std::vector<float> back(3);
+  to_float(SafetensorsReader(scratch / "f").at("w"), "w", back);
+  EXPECT_EQ(back, values);
+}
+
+TEST(WriteSafetensors, RefusesPartsThatAreTooShortOrTooLong) {
+  const ScratchFolder scratch;
+  const std::vector<float> values = {1.0F, 2.0F, 3.0F, 4.0F};
+  for (const std::size_t size : {11U, 13U}) {
+    TensorToWrite parts{.name = "w", .dtype = Dtype::kFloat32, .shape = {3}, .bytes = {}};
+    parts.fill = [&](const ByteSink& sink) { sink(bytes_of(values).first(size)); };
+    EXPECT_THROW(write_safetensors(scratch / "f", std::vector{parts}, {}), InternalError);
+    EXPECT_TRUE(fs::is_empty(scratch.path()));
+  }
+}
+
 TEST(ToFloat, ConvertsTheThreeWeightTypesFromAnyAlignment) {
   const ScratchFolder scratch;
   std::string data = "p";  // one byte first, so that everything after it is unaligned

@@ -32,7 +32,14 @@ TEST(TokenizeLines, EndsLinesAtLineFeedsOnly) {
 }
 
 TEST(TokenizeLines, NamesALineThatIsNotUtf8) {
-  EXPECT_EQ(error_of<base::UserError>([] { lines_of("a\nb\xff\n"); }), "f:2: not UTF-8 text");
+  int emitted = 0;
+  const auto run = [&emitted] {
+    tokenize_lines(
+        "a\nb\xff\n", "f", [](std::string_view) { return std::vector<std::int32_t>(); },
+        [&emitted](const std::string&) { ++emitted; });
+  };
+  EXPECT_EQ(error_of<base::UserError>(run), "f:2: not UTF-8 text");
+  EXPECT_EQ(emitted, 0);
 }
 
 TEST(DumpTokens, WritesOneLinePerSampleInOrder) {

@@ -11,19 +11,19 @@
 namespace longhaul::text {
 
 /// Ids of tiny_tokenizer_json(): byte b has id b; merges follow from 256 in this order.
-constexpr std::int32_t kHe = 256;         // h e
-constexpr std::int32_t kLl = 257;         // l l
-constexpr std::int32_t kHell = 258;       // he ll
-constexpr std::int32_t kHello = 259;      // hell o
+constexpr std::int32_t kHe = 256;          // h e
+constexpr std::int32_t kLl = 257;          // l l
+constexpr std::int32_t kHell = 258;        // he ll
+constexpr std::int32_t kHello = 259;       // hell o
 constexpr std::int32_t kSpaceHello = 260;  // " " hello
-constexpr std::int32_t kImStart = 261;    // <|im_start|>, special
-constexpr std::int32_t kImEnd = 262;      // <|im_end|>, special
-constexpr std::int32_t kTag = 263;        // <tag>, not special
+constexpr std::int32_t kImStart = 261;     // <|im_start|>, special
+constexpr std::int32_t kImEnd = 262;       // <|im_end|>, special
+constexpr std::int32_t kTag = 263;         // <tag>, not special
 constexpr std::int32_t kTinyIds = 264;
 
 inline base::Json added_token_json(std::int32_t id, const std::string& content, bool special) {
-  return {{"id", id},          {"content", content}, {"special", special}, {"normalized", false},
-          {"lstrip", false},   {"rstrip", false},    {"single_word", false}};
+  return {{"id", id},        {"content", content}, {"special", special},  {"normalized", false},
+          {"lstrip", false}, {"rstrip", false},    {"single_word", false}};
 }
 
 /// tokenizer.json as an object that tests may change before parsing.

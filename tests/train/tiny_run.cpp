@@ -13,7 +13,8 @@ namespace longhaul::testing {
 
 namespace fs = std::filesystem;
 
-TinyRun::TinyRun(const std::string& model_name, base::Dtype dtype) : model_(tiny_model(model_name)) {
+TinyRun::TinyRun(const std::string& model_name, base::Dtype dtype)
+    : model_(tiny_model(model_name)) {
   const config::LoraSpec lora = tiny_lora(model_);
   write_model_folder(path("model"), model_, tiny_parameters(model_, lora), dtype);
   write_rows("train.jsonl", 10, 1);
@@ -68,7 +69,8 @@ train::RunResult TinyRun::train(const std::string& output, const Words& extra) {
   surroundings.data.cache_dir = path("cache");
   surroundings.data.places.here = path("");
   surroundings.hooks = {
-      .stop_signal = [&] { return std::int64_t{current == interrupt_in_step && current > 0 ? 2 : 0}; },
+      .stop_signal =
+          [&] { return std::int64_t{current == interrupt_in_step && current > 0 ? 2 : 0}; },
       .step_begins =
           [&](std::int64_t step) {
             current = step;
@@ -94,7 +96,8 @@ std::vector<std::pair<std::string, std::string>> TinyRun::files(const fs::path& 
   std::vector<std::pair<std::string, std::string>> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (entry.is_regular_file() && std::find(without.begin(), without.end(), name) == without.end()) {
+    if (entry.is_regular_file() &&
+        std::find(without.begin(), without.end(), name) == without.end()) {
       found.emplace_back(name, test::get_file(entry.path()));
     }
   }

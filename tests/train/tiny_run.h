@@ -26,7 +26,9 @@ class TinyRun {
                    base::Dtype dtype = base::Dtype::kFloat32);
 
   [[nodiscard]] const config::ModelConfig& model() const { return model_; }
-  [[nodiscard]] std::filesystem::path path(const std::string& name) const { return scratch_ / name; }
+  [[nodiscard]] std::filesystem::path path(const std::string& name) const {
+    return scratch_ / name;
+  }
   /// JSONL of `count` question-and-answer rows.
   std::filesystem::path write_rows(const std::string& name, int count, std::uint64_t seed) const;
 

@@ -26,8 +26,8 @@ namespace longhaul::train {
 namespace {
 
 using testing::Document;
-using testing::Tuning;
 using ::testing::HasSubstr;
+using testing::Tuning;
 
 constexpr const char* kModel = "smol";
 
@@ -173,10 +173,9 @@ Expected expected(const model::Parameters& weights, const config::TuningSpec& sp
       targets += label != text::kNoLabel ? 1 : 0;
     }
   }
-  result.sums =
-      testing::reference_step(testing::tiny_model(kModel), weights,
-                              spec.lora ? spec.lora->scale() : 1.0, chosen,
-                              1.0 / static_cast<double>(targets));
+  result.sums = testing::reference_step(testing::tiny_model(kModel), weights,
+                                        spec.lora ? spec.lora->scale() : 1.0, chosen,
+                                        1.0 / static_cast<double>(targets));
   EXPECT_EQ(result.sums.targets, targets);
   result.loss = result.sums.loss_sum / static_cast<double>(targets);
   for (const auto& [name, gradient] : result.sums.gradients) {
@@ -227,9 +226,9 @@ TEST_P(TrainStep, EqualsPlainTrainingStepByStep) {
         v = step == 0 ? 0.05 * gradient * gradient : 0.95 * v + 0.05 * gradient * gradient;
         const auto t = static_cast<double>(step + 1);
         at::Tensor weight = rank.parameters.master(param).to(at::kDouble);
-        weight = weight * (1 - kRate * (entry.decay ? 0.1 : 0.0)) -
-                 kRate * (m / (1 - std::pow(0.9, t))) /
-                     ((v / (1 - std::pow(0.95, t))).sqrt() + 1e-8);
+        weight =
+            weight * (1 - kRate * (entry.decay ? 0.1 : 0.0)) -
+            kRate * (m / (1 - std::pow(0.9, t))) / ((v / (1 - std::pow(0.95, t))).sqrt() + 1e-8);
         weights[name] = weight;
       }
       expect_step(run_step(rank.parts(), store, schedule.step(static_cast<std::int64_t>(step)),
@@ -277,8 +276,8 @@ TEST(Evaluation, IsTheQuotientOverTheWholeSetEachRowOnce) {
   const EvalOutcome got = run_layout({}, Tuning::kLora).evaluation;
   EXPECT_NEAR(got.loss, want.loss, 1e-6 * want.loss);
   EXPECT_EQ(got.target_tokens, want.sums.targets);
-  EXPECT_DOUBLE_EQ(got.token_acc, static_cast<double>(want.sums.correct) /
-                                      static_cast<double>(want.sums.targets));
+  EXPECT_DOUBLE_EQ(got.token_acc,
+                   static_cast<double>(want.sums.correct) / static_cast<double>(want.sums.targets));
 }
 
 TEST(TrainStepFaults, AGradientThatIsNotFiniteChangesNothing) {
@@ -299,7 +298,8 @@ TEST(TrainStepFaults, AGradientThatIsNotFiniteChangesNothing) {
     EXPECT_THAT(error, HasSubstr("step 2: loss or gradient norm is not finite"));
     EXPECT_TRUE(rank.parameters.flat_masters().equal(before));
     EXPECT_EQ(rank.optimizer.steps_done(), 0);
-    EXPECT_TRUE(rank.optimizer.exp_avg(rank.parameters.segments().front()).eq(0).all().item<bool>());
+    EXPECT_TRUE(
+        rank.optimizer.exp_avg(rank.parameters.segments().front()).eq(0).all().item<bool>());
   });
 }
 
@@ -334,8 +334,8 @@ TEST(TrainStepSignals, OneRanksRequestIsKnownToAll) {
 
 TEST(TrainStepEdges, AStepWithoutTargetsHasNoLossAndNoGradient) {
   const test::ScratchFolder folder;
-  const data::TokenStore store =
-      make_store(folder.path(), {testing::make_document(5, 5, 50, 1), testing::make_document(3, 3, 50, 2)});
+  const data::TokenStore store = make_store(
+      folder.path(), {testing::make_document(5, 5, 50, 1), testing::make_document(3, 3, 50, 2)});
   const config::Config config = make_config({});
   dist::run_ranks(1, [&](dist::Communicator& world) {
     Rank rank(config, world, Tuning::kFull);
