@@ -86,7 +86,7 @@ class Resolver {
     }
   }
 
-  DataSource resolve(const std::string& value, const RowFormat& format) const {
+  [[nodiscard]] DataSource resolve(const std::string& value, const RowFormat& format) const {
     const DatasetSpec spec = parse_dataset_spec(value, option_, places_);
     DataSource source{.spec = value, .files = {}, .take = spec.take, .format = format};
     if (!spec.hub.empty()) {
@@ -130,7 +130,7 @@ class Resolver {
         continue;
       }
       for (const std::string_view ending : {std::string_view(""), kTypes[0], kTypes[1]}) {
-        const fs::path candidate = folder / (id + std::string(ending));
+        fs::path candidate = folder / (id + std::string(ending));
         if (path_exists(candidate)) {
           return candidate;
         }
@@ -183,7 +183,7 @@ class Resolver {
     std::vector<fs::path> files;
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-      const fs::path file = entry.path();
+      const fs::path& file = entry.path();
       if (contains(kOtherTypes, file.extension().string())) {
         throw UserError(unknown_type(file, option_));
       }

@@ -70,8 +70,9 @@ RowFault read_loss(const OrderedJson& message, const std::string& place, text::M
   }
   if (found->is_boolean()) {
     out.loss = found->get<bool>();
-  } else if (found->is_number() && (*found == 0 || *found == 1)) {
-    out.loss = *found == 1;
+  } else if (const double weight = found->is_number() ? found->get<double>() : -1;
+             weight == 0 || weight == 1) {
+    out.loss = weight == 1;
   } else {
     return wrong_type(place + ".loss", *found, "true or false");
   }

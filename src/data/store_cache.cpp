@@ -41,7 +41,7 @@ class FileLock {
   ~FileLock() { ::close(fd_); }
 
   /// True when this process holds the lock now. SystemError on a file system without locks.
-  bool try_lock(const std::filesystem::path& path) {
+  [[nodiscard]] bool try_lock(const std::filesystem::path& path) const {
     if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) {
       return true;
     }

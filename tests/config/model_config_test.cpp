@@ -223,6 +223,9 @@ TEST(ModelConfig, ListsMissingAndImpossibleFieldsTogetherWithTheirLines) {
   EXPECT_THAT(error, HasSubstr("config.json: intermediate_size: missing"));
   EXPECT_THAT(error_of(llama_with({{"num_key_value_heads", 3}})),
               HasSubstr("does not divide num_attention_heads (got 3, expected a divisor of 4)"));
+  EXPECT_THAT(
+      error_of(family_with("qwen2", "Qwen2ForCausalLM", {{"num_key_value_heads", "REMOVE"}})),
+      HasSubstr("num_key_value_heads: missing, and the default does not fit"));
   EXPECT_THAT(error_of(llama_with({{"hidden_size", 66}})), HasSubstr("not a multiple of"));
   EXPECT_THAT(error_of("{}"), HasSubstr("missing, and so is architectures"));
   EXPECT_THAT(error_of("[1]"), HasSubstr("not a JSON object"));

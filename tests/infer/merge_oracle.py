@@ -47,7 +47,16 @@ def check_equal(what, got, want, limit):
     print(f"{what}: largest difference {error:.1e}")
 
 
-def check_merge(program, scratch, name, case, limit=3e-6, dtype=torch.float32, shard="5GB", words=(), **options):
+def check_weights(folder, fp32_weights):
+    """Every stored tensor is PEFT's fp32 result, rounded once to the stored type."""
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():
+                stored = file.get_tensor(name)
+                assert torch.equal(stored, fp32_weights[name].to(stored.dtype)), name
+
+
+def check_merge(program, scratch, name, case, limit=1e-5, dtype=torch.float32, shard="5GB", words=(), **options):
     """Base and adapter made by transformers and PEFT, merged by the program, compared in fp32."""
     base, adapter, merged = scratch / case / "base", scratch / case / "adapter", scratch / case / "adapter-merged"
     make_model(name, base, dtype, shard)
@@ -60,7 +69,9 @@ def check_merge(program, scratch, name, case, limit=3e-6, dtype=torch.float32, s
     assert (want - untuned).abs().max() > 0.01 * want.abs().max(), "the adapter changes nothing"
     got = AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32).eval()
     check_equal(f"{case}: base and adapter", logits(got), want, limit)
-    check_equal(f"{case}: merged by PEFT", logits(got), logits(tuned.merge_and_unload()), limit)
+    by_peft = tuned.merge_and_unload()
+    check_equal(f"{case}: merged by PEFT", logits(got), logits(by_peft), limit)
+    check_weights(merged, by_peft.state_dict())
     return base, adapter, merged
 
 
@@ -82,7 +93,7 @@ def check_plain(program, scratch):
 
 def check_types(program, scratch):
     # A bf16 result carries one rounding of every weight.
-    base, _, merged = check_merge(program, scratch, "llama", "bf16", limit=2e-2, dtype=torch.bfloat16, shard="60KB")
+    base, _, merged = check_merge(program, scratch, "llama", "bf16", limit=5e-2, dtype=torch.bfloat16, shard="60KB")
     check_names_and_files(base, merged)
     assert len({file for _, file in tensors(merged).values()}) > 1, "the base was meant to have several files"
     base, _, merged = check_merge(program, scratch, "qwen3", "bf16 to fp32", dtype=torch.bfloat16,

@@ -22,8 +22,8 @@ using config::ActivationPreset;
 using model::LayerSlots;
 
 /// Layer 1 of a tiny model, one rank, a row of three documents.
-struct Setup {
-  explicit Setup(const std::string& name, const config::TuningSpec* tuning = nullptr)
+struct Subject {
+  explicit Subject(const std::string& name, const config::TuningSpec* tuning = nullptr)
       : model(testing::tiny_model(name)),
         spec(tuning != nullptr ? *tuning : testing::tiny_tuning(model, testing::Tuning::kLora)),
         parameters(config::build_registry(model, spec), at::kFloat),
@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Models, DecoderLayer, ::testing::Values("llama", "qwen2
                          [](const auto& test) { return test.param; });
 
 TEST_P(DecoderLayer, KeepsWhatItsPresetSays) {
-  Setup setup(GetParam());
+  Subject setup(GetParam());
   const std::vector<std::pair<ActivationPreset, std::vector<bool>>> presets = {
       {ActivationPreset::kA, {true, true, true, true, true, true}},
       {ActivationPreset::kB, {true, true, true, true, true, false}},
@@ -95,7 +95,7 @@ TEST_P(DecoderLayer, KeepsWhatItsPresetSays) {
 }
 
 TEST_P(DecoderLayer, RerunBringsBackTheSameBits) {
-  Setup setup(GetParam());
+  Subject setup(GetParam());
   LayerSlots all;
   const at::Tensor y = setup.layer.forward(setup.x, setup.weights(), setup.context, {}, all);
   LayerSlots slots;
@@ -113,7 +113,7 @@ TEST_P(DecoderLayer, RerunBringsBackTheSameBits) {
 }
 
 TEST_P(DecoderLayer, DoesNotTouchItsInput) {
-  Setup setup(GetParam());
+  Subject setup(GetParam());
   const at::Tensor before = setup.x.clone();
   LayerSlots slots;
   setup.layer.forward(setup.x, setup.weights(), setup.context, {}, slots);
@@ -123,7 +123,7 @@ TEST_P(DecoderLayer, DoesNotTouchItsInput) {
 }
 
 TEST_P(DecoderLayer, InputGradientEqualsFiniteDifferences) {
-  Setup setup(GetParam());
+  Subject setup(GetParam());
   LayerSlots slots;
   setup.layer.forward(setup.x, setup.weights(), setup.context, {}, slots);
   const at::Tensor dx = setup.layer.backward(setup.dy, setup.weights(), setup.context, slots,
@@ -142,7 +142,7 @@ TEST_P(DecoderLayer, InputGradientEqualsFiniteDifferences) {
 }
 
 TEST_P(DecoderLayer, BackwardConsumesTheSlots) {
-  Setup setup(GetParam());
+  Subject setup(GetParam());
   LayerSlots slots;
   setup.layer.forward(setup.x, setup.weights(), setup.context, {}, slots);
   setup.layer.backward(setup.dy, setup.weights(), setup.context, slots,
@@ -153,7 +153,7 @@ TEST_P(DecoderLayer, BackwardConsumesTheSlots) {
 }
 
 TEST(DecoderLayerGradients, AreNotMadeForAnInputThatNobodyNeeds) {
-  Setup setup("llama");
+  Subject setup("llama");
   LayerSlots slots;
   setup.layer.forward(setup.x, setup.weights(), setup.context, {}, slots);
   EXPECT_FALSE(setup.layer
@@ -168,7 +168,7 @@ TEST(DecoderLayerGradients, AreNotMadeForAnInputThatNobodyNeeds) {
 TEST(DecoderLayerGradients, ReachATrainedInputNormAllTheSame) {
   const config::TuningSpec full{.full = true};
   const auto gradient = [&](model::InputGradient need) {
-    Setup setup("llama", &full);
+    Subject setup("llama", &full);
     LayerSlots slots;
     setup.layer.forward(setup.x, setup.weights(), setup.context, {}, slots);
     setup.layer.backward(setup.dy, setup.weights(), setup.context, slots, need, setup.sink);
@@ -181,7 +181,7 @@ TEST(DecoderLayerGradients, ReachATrainedInputNormAllTheSame) {
 }
 
 TEST(DecoderLayerGradients, NeedTheInputToRerun) {
-  Setup setup("llama");
+  Subject setup("llama");
   LayerSlots empty;
   EXPECT_THROW(setup.layer.rerun(setup.weights(), setup.context, empty), base::InternalError);
 }

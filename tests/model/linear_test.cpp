@@ -35,6 +35,7 @@ struct Group {
     for (std::int64_t i = 0; i < 3; ++i) {
       LinearMember member{.outputs = {row, row + outputs[i]},
                           .lora_columns = {column, column + ranks[i]},
+                          .lora_b = at::Tensor(),
                           .weight = i,
                           .bias = 10 + i};
       if (ranks[i] > 0) {
@@ -262,7 +263,7 @@ TEST(LinearGroup, WithoutAdaptersHasNoInnerProduct) {
   Group group;
   for (LinearMember& member : group.members) {
     member.lora_columns = {};
-    member.lora_b = {};
+    member.lora_b = at::Tensor();
     member.lora_a_param = member.lora_b_param = -1;
   }
   const auto make = [&] {

@@ -16,8 +16,8 @@ using model::Parameters;
 using model::Pass;
 
 /// A model with random weights in a resident store.
-struct Setup {
-  Setup(const std::string& name, const config::TuningSpec& tuning)
+struct Subject {
+  Subject(const std::string& name, const config::TuningSpec& tuning)
       : model(testing::tiny_model(name)),
         parameters(config::build_registry(model, tuning), at::kFloat),
         store(model, parameters, tuning.lora ? tuning.lora->scale() : 1.0) {
@@ -50,7 +50,7 @@ config::TuningSpec lora_on(const std::string& model, const std::vector<std::stri
 }
 
 TEST(WeightStore, GivesEveryLayerItsOwnWeights) {
-  Setup setup("qwen3", {.full = true});
+  Subject setup("qwen3", {.full = true});
   EXPECT_EQ(setup.store.num_layers(), 2);
   for (std::int64_t layer = 0; layer < 2; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
@@ -76,7 +76,7 @@ TEST(WeightStore, GivesEveryLayerItsOwnWeights) {
 }
 
 TEST(WeightStore, TrainsOnlyTheMembersOfAGroupThatAreThawed) {
-  Setup setup("qwen2", only({"model.layers.1.self_attn.q_proj.weight"}));
+  Subject setup("qwen2", only({"model.layers.1.self_attn.q_proj.weight"}));
   EXPECT_EQ(setup.store.lowest_trained_layer(), 1);
   EXPECT_FALSE(setup.store.acquire(0, Pass::kForward)->trained());
   const model::WeightLease lease = setup.store.acquire(1, Pass::kForward);
@@ -96,7 +96,7 @@ TEST(WeightStore, TrainsOnlyTheMembersOfAGroupThatAreThawed) {
 }
 
 TEST(WeightStore, MarksFrozenNormsAndEnds) {
-  Setup setup("llama", only({"model.layers.0.input_layernorm", "model.norm"}));
+  Subject setup("llama", only({"model.layers.0.input_layernorm", "model.norm"}));
   const model::WeightLease lease = setup.store.acquire(0, Pass::kForward);
   EXPECT_EQ(lease->input_norm.param,
             setup.parameters.find("model.layers.0.input_layernorm.weight"));
@@ -110,22 +110,22 @@ TEST(WeightStore, MarksFrozenNormsAndEnds) {
 }
 
 TEST(WeightStore, WithNothingTrainedInTheLayersTheLowestIsTheirNumber) {
-  Setup setup("llama", only({"model.norm"}));
+  Subject setup("llama", only({"model.norm"}));
   EXPECT_EQ(setup.store.lowest_trained_layer(), 2);
 }
 
 TEST(WeightStore, ATiedHeadHasTheEmbeddingsNumber) {
-  Setup setup("qwen2_tied", {.full = true});
+  Subject setup("qwen2_tied", {.full = true});
   const model::EndWeights& ends = setup.store.ends();
   EXPECT_EQ(ends.embedding_param, setup.parameters.find("model.embed_tokens.weight"));
   EXPECT_EQ(ends.head_param, ends.embedding_param);
   EXPECT_EQ(ends.head.data_ptr(), ends.embedding.data_ptr());
-  Setup untied("llama", {.full = true});
+  Subject untied("llama", {.full = true});
   EXPECT_EQ(untied.store.ends().head_param, untied.parameters.find("lm_head.weight"));
 }
 
 TEST(WeightStore, AdaptersOfSomeModulesSitInTheirOwnColumns) {
-  Setup setup("qwen2", lora_on("qwen2", {"q_proj", "v_proj", "down_proj"}));
+  Subject setup("qwen2", lora_on("qwen2", {"q_proj", "v_proj", "down_proj"}));
   const model::WeightLease lease = setup.store.acquire(1, Pass::kForward);
   EXPECT_EQ(lease->attention_in->lora_columns(), 8);
   EXPECT_EQ(lease->attention_out->lora_columns(), 0);
@@ -151,7 +151,7 @@ TEST(WeightStore, AdaptersOfSomeModulesSitInTheirOwnColumns) {
 }
 
 TEST(WeightStore, LeasesSeeUpdatedWeights) {
-  Setup setup("llama", {.full = true});
+  Subject setup("llama", {.full = true});
   const model::WeightLease lease = setup.store.acquire(0, Pass::kForward);
   const at::Tensor x = at::ones({1, 24});
   const at::Tensor y = at::empty({1, 24});

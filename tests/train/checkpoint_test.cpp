@@ -28,8 +28,8 @@ using testing::TinyRun;
 using testing::Words;
 
 /// A writer over a tiny model that never trains.
-struct Setup {
-  explicit Setup(const Words& extra = {}, bool full = false)
+struct Subject {
+  explicit Subject(const Words& extra = {}, bool full = false)
       : config(run.config("out", extra)),
         parameters(
             config::build_registry(
@@ -74,7 +74,7 @@ struct Setup {
 };
 
 TEST(Checkpoints, OfAnAdapterHoldPeftsFilesAndTheTrainingState) {
-  Setup setup;
+  Subject setup;
   setup.save(7);
   EXPECT_THAT(
       setup.names(setup.out("checkpoint-7")),
@@ -88,7 +88,7 @@ TEST(Checkpoints, OfAnAdapterHoldPeftsFilesAndTheTrainingState) {
 }
 
 TEST(Checkpoints, OfAFullModelCanBeLoadedOnTheirOwn) {
-  Setup setup({"--train_type", "full"}, true);
+  Subject setup({"--train_type", "full"}, true);
   setup.save(3);
   EXPECT_THAT(setup.names(setup.out("checkpoint-3")),
               ElementsAre("args.json", "config.json", "manifest.json", "model.safetensors",
@@ -103,7 +103,7 @@ TEST(Checkpoints, OfAFullModelCanBeLoadedOnTheirOwn) {
 }
 
 TEST(Checkpoints, CanLeaveTheTrainingStateOut) {
-  Setup setup({"--save_only_model", "true"});
+  Subject setup({"--save_only_model", "true"});
   setup.save(7);
   EXPECT_THAT(setup.names(setup.out("checkpoint-7")),
               ElementsAre("adapter_config.json", "adapter_model.safetensors", "args.json",
@@ -111,7 +111,7 @@ TEST(Checkpoints, CanLeaveTheTrainingStateOut) {
 }
 
 TEST(Checkpoints, TheLowestEvaluationLossIsBest) {
-  Setup setup({"--create_checkpoint_symlink", "true"});
+  Subject setup({"--create_checkpoint_symlink", "true"});
   EXPECT_EQ(setup.writer->summary().best_model_checkpoint, "");
   setup.save(1);
   EXPECT_EQ(setup.writer->summary().best_metric, std::nullopt);
@@ -133,7 +133,7 @@ TEST(Checkpoints, TheLowestEvaluationLossIsBest) {
 }
 
 TEST(Checkpoints, ALimitNeverRemovesTheBestOrTheNewest) {
-  Setup setup({"--save_total_limit", "2"});
+  Subject setup({"--save_total_limit", "2"});
   const auto left = [&] { return setup.names(setup.out()); };
   setup.save(1, 5.0);
   setup.save(2, 1.0);
@@ -143,7 +143,7 @@ TEST(Checkpoints, ALimitNeverRemovesTheBestOrTheNewest) {
   EXPECT_THAT(left(), ElementsAre("checkpoint-2", "checkpoint-4"));
   setup.save(5, 0.5);
   EXPECT_THAT(left(), ElementsAre("checkpoint-4", "checkpoint-5"));
-  Setup one({"--save_total_limit", "1"});
+  Subject one({"--save_total_limit", "1"});
   one.save(1, 1.0);
   one.save(2, 2.0);
   EXPECT_THAT(one.names(one.out()), ElementsAre("checkpoint-1", "checkpoint-2"));
@@ -152,7 +152,7 @@ TEST(Checkpoints, ALimitNeverRemovesTheBestOrTheNewest) {
 }
 
 TEST(Checkpoints, OfAResumedRunGoOnWithTheBestOfTheEarlierOne) {
-  Setup setup;
+  Subject setup;
   setup.writer->continue_from({.best_metric = 1.5, .best_model_checkpoint = "/old/checkpoint-9"});
   setup.save(10, 2.0);
   EXPECT_EQ(setup.writer->summary().best_model_checkpoint, "/old/checkpoint-9");
@@ -162,7 +162,7 @@ TEST(Checkpoints, OfAResumedRunGoOnWithTheBestOfTheEarlierOne) {
 }
 
 TEST(Checkpoints, AreWholeOrAbsent) {
-  Setup setup;
+  Subject setup;
   setup.save(1);
   const auto before = TinyRun::files(setup.out("checkpoint-1"));
   {

@@ -22,10 +22,11 @@ struct Seen {
 };
 
 RecorderOptions options_for(const fs::path& folder, std::vector<Seen>* seen = nullptr) {
-  RecorderOptions options{.run_folder = folder,
-                          .tensorboard = false,
-                          .window = {.num_devices = 2, .sp = 2, .dp = 1},
-                          .max_steps = 10};
+  RecorderOptions options;
+  options.run_folder = folder;
+  options.tensorboard = false;
+  options.window = {.num_devices = 2, .sp = 2, .dp = 1};
+  options.max_steps = 10;
   if (seen != nullptr) {
     options.progress = [seen](const metrics::Progress& progress, bool is_log_line) {
       seen->push_back({progress, is_log_line});

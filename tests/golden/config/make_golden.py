@@ -19,9 +19,9 @@ import transformers
 
 HERE = pathlib.Path(__file__).parent
 SIZES = {
-    "hidden_size": 64,
+    "hidden_size": 128,
     "num_hidden_layers": 2,
-    "num_attention_heads": 32,
+    "num_attention_heads": 64,
     "intermediate_size": 96,
     "vocab_size": 70,
 }
