@@ -166,11 +166,14 @@ void RankSession::join_job_folder(const std::filesystem::path& folder) {
     return;
   }
   job_folder_ = folder;
-  status_.emplace(folder, rank_.info.rank, rank_.info.local_ranks, [this](const std::string& line) {
-    if (!line.empty() && may_speak_for_job()) {
-      print_errors({line});
-    }
-  });
+  const auto stuck_peers = rank_.source == RankSource::kMpirun ? dist::StuckPeers::kLeaveToStarter
+                                                               : dist::StuckPeers::kKill;
+  status_.emplace(folder, rank_.info.rank, rank_.info.local_ranks, stuck_peers,
+                  [this](const std::string& line) {
+                    if (!line.empty() && may_speak_for_job()) {
+                      print_errors({line});
+                    }
+                  });
 }
 
 std::int64_t RankSession::terminal_columns() const {

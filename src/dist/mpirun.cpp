@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -46,13 +45,8 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
 }
 
 /// Between fork and exec: system calls only.
-[[noreturn]] void become_mpirun(char* const* arguments, char* const* environment, int output_fd,
-                                pid_t launcher) {
+[[noreturn]] void become_mpirun(char* const* arguments, char* const* environment, int output_fd) {
   setsid();
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != launcher) {
-    _exit(127);
-  }
   const int null = open("/dev/null", O_RDONLY);
   dup2(null, STDIN_FILENO);
   dup2(output_fd, STDOUT_FILENO);
@@ -133,7 +127,6 @@ pid_t start_mpirun(const std::vector<std::string>& arguments,
                    const std::vector<std::string>& environment, int output_fd) {
   const std::vector<char*> argument_pointers = pointers_to(arguments);
   const std::vector<char*> environment_pointers = pointers_to(environment);
-  const pid_t launcher = getpid();
   const pid_t child = fork();
   if (child < 0) {
     throw base::SystemError(
@@ -141,7 +134,7 @@ pid_t start_mpirun(const std::vector<std::string>& arguments,
          .what = "cannot be started: " + std::generic_category().message(errno)});
   }
   if (child == 0) {
-    become_mpirun(argument_pointers.data(), environment_pointers.data(), output_fd, launcher);
+    become_mpirun(argument_pointers.data(), environment_pointers.data(), output_fd);
   }
   return child;
 }

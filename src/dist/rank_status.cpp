@@ -49,9 +49,12 @@ RankStatus::RankStatus(const std::filesystem::path& folder, std::int64_t rank)
 }
 
 RankStatus::RankStatus(const std::filesystem::path& folder, std::int64_t rank,
-                       std::int64_t local_ranks,
+                       std::int64_t local_ranks, StuckPeers stuck_peers,
                        std::function<void(const std::string& line)> on_peer_fault)
-    : folder_(folder), rank_(rank), on_peer_fault_(std::move(on_peer_fault)) {
+    : folder_(folder),
+      rank_(rank),
+      stuck_peers_(stuck_peers),
+      on_peer_fault_(std::move(on_peer_fault)) {
   shared_page_.emplace(rank_page_path(folder, rank));
   page_ = &**shared_page_;
   peers_.emplace(folder, rank, local_ranks);
@@ -130,7 +133,9 @@ void RankStatus::check_peers() {
   if (const auto fault = peers_->look(std::chrono::milliseconds(kHeartbeatMs))) {
     record_outcome(*page_, Outcome::kPeerError, kSystemErrorExit, fault->line);
     on_peer_fault_(fault->line);
-    peers_->end_stuck_peers();
+    if (stuck_peers_ == StuckPeers::kKill) {
+      peers_->end_stuck_peers();
+    }
     _exit(kSystemErrorExit);
   }
 }

@@ -19,6 +19,9 @@
 
 namespace longhaul::dist {
 
+/// What to do with a peer that is stuck: mpirun ends it when the others have gone, srun does not.
+enum class StuckPeers { kLeaveToStarter, kKill };
+
 class RankStatus final : public OperationObserver {
  public:
   /// No launcher: everything is kept in this process and nothing is watched.
@@ -30,7 +33,7 @@ class RankStatus final : public OperationObserver {
   /// dies or is stuck, `on_peer_fault` gets the line to report (empty: it has been reported) on the
   /// heartbeat's thread, and this process ends.
   RankStatus(const std::filesystem::path& folder, std::int64_t rank, std::int64_t local_ranks,
-             std::function<void(const std::string& line)> on_peer_fault);
+             StuckPeers stuck_peers, std::function<void(const std::string& line)> on_peer_fault);
   RankStatus(const RankStatus&) = delete;
   RankStatus& operator=(const RankStatus&) = delete;
   ~RankStatus() override;
@@ -73,6 +76,7 @@ class RankStatus final : public OperationObserver {
   ProcessHandle launcher_process_;
   ProcessHandle starter_process_;
   std::optional<PeerWatch> peers_;
+  StuckPeers stuck_peers_ = StuckPeers::kLeaveToStarter;
   std::function<void(const std::string& line)> on_peer_fault_;
   int wake_ = -1;  // ends the heartbeat's wait
   std::jthread heartbeat_;

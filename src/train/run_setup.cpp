@@ -9,24 +9,13 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "config/validate.h"
-#include "text/chat_template.h"
+#include "text/choose_template.h"
 
 namespace longhaul::train {
 namespace {
 
 namespace fs = std::filesystem;
 using base::Problem;
-
-/// `--system` is a text, or a .txt file that exists.
-std::optional<std::string> system_text(const std::string& option) {
-  if (option.empty()) {
-    return std::nullopt;
-  }
-  if (option.ends_with(".txt") && fs::exists(option)) {
-    return base::read_file(option);
-  }
-  return option;
-}
 
 /// Short names when they select exactly the resolved targets, else full paths; PEFT reads both.
 std::vector<std::string> target_names(const config::ModelConfig& model,
@@ -136,11 +125,15 @@ TextSetup make_text_setup(const config::Config& config, const config::ModelConfi
   const text::ChatTemplate* chat_template = nullptr;
   setup.template_name = "none";
   if (config.model.use_chat_template) {
-    chat_template = &text::find_template(config.model.template_name);
+    const text::TemplateChoice choice = text::choose_template(folder, config.model.template_name);
+    chat_template = choice.chat_template;
     setup.template_name = chat_template->name();
+    setup.chosen_by = choice.how;
   }
   text::EncodeOptions options{.loss_scale = config.data.loss_scale,
-                              .system = system_text(config.model.system),
+                              .system = config.model.system.empty()
+                                            ? std::nullopt
+                                            : std::optional(text::system_text(config.model.system)),
                               .eos_id = std::nullopt,
                               .max_length = config.max_length,
                               .truncation = config.data.truncation_strategy};

@@ -31,8 +31,9 @@ class Launcher : public testing::Test {
   }
   /// A run of `ranks` ranks in which rank `who` goes wrong at step 3.
   static ProbeResult run_with_fault(const std::string& how, const std::string& ranks = "2",
-                                    const std::string& who = "1") {
-    ProbeRun run({"train", "how=" + how, "who=" + who, "at=3", "deadline=2500"},
+                                    const std::string& who = "1",
+                                    const std::string& deadline = "2500") {
+    ProbeRun run({"train", "how=" + how, "who=" + who, "at=3", "deadline=" + deadline},
                  {{"NPROC_PER_NODE", ranks}});
     ProbeResult result = run.wait(seconds(50));
     EXPECT_TRUE(run.all_ranks_gone()) << how;
@@ -71,7 +72,7 @@ TEST_F(Launcher, NamesARankThatLeavesEarly) {
 }
 
 TEST_F(Launcher, NamesAStoppedRank) {
-  const ProbeResult result = run_with_fault("stop", "3");
+  const ProbeResult result = run_with_fault("stop", "3", "1", "60000");
   EXPECT_EQ(result.status, 3);
   EXPECT_THAT(error_lines(result.err),
               ElementsAre("rank 1, step 3, step: gave no sign of life for 10 s: the process is "

@@ -22,7 +22,7 @@ import tiny  # noqa: E402
 
 def start(longhaul, work, out, *extra):
     command = [longhaul, "sft", "--model", work / "model", "--dataset", work / "chats.jsonl", "--max_length", 400]
-    command += ["--cache_dir", work / "cache", "--torch_dtype", "float32", "--sequence_parallel_size", 2, "--template", "chatml"]
+    command += ["--cache_dir", work / "cache", "--torch_dtype", "float32", "--sequence_parallel_size", 2]
     command += ["--gradient_accumulation_steps", 1, "--max_steps", 4000, "--logging_steps", 1, "--save_steps", 20]
     command += ["--save_total_limit", 3, "--output_dir", out, "--add_version", "false", *extra]
     environment = dict(os.environ, NPROC_PER_NODE="2", OMP_NUM_THREADS="1")

@@ -105,7 +105,7 @@ def check(longhaul, work, name, kind, ranks):
     model = tiny.write_model(folder / "model", name)
     tiny.write_chats(folder / "chats.jsonl", STEPS * BATCH * ACCUMULATION)
     text = ["--model", folder / "model", "--dataset", folder / "chats.jsonl", "--max_length", 400]
-    text += ["--cache_dir", folder / "cache", "--dataset_shuffle", "false", "--template", "chatml"]
+    text += ["--cache_dir", folder / "cache", "--dataset_shuffle", "false"]
     run(longhaul, ["data", *text, "--dump_tokens", folder / "tokens.jsonl"])
     samples = [json.loads(line) for line in (folder / "tokens.jsonl").read_text().splitlines()]
     options = [*text, "--train_dataloader_shuffle", "false", "--torch_dtype", "float32", "--max_steps", STEPS]
