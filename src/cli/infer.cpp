@@ -17,7 +17,7 @@
 #include "data/dataset_spec.h"
 #include "infer/batch.h"
 #include "infer/generator.h"
-#include "text/choose_template.h"
+#include "text/chat_template.h"
 #include "train/run_setup.h"
 
 namespace longhaul::cli {
@@ -76,21 +76,7 @@ fs::path result_path(const ModelSource& source) {
   return home / "infer_result" / fmt::format("{:%Y%m%d-%H%M%S}.jsonl", local);
 }
 
-/// The template asked for now or by args.json, else the model's; null without one. Returns how it was
-/// chosen through `how`.
-const text::ChatTemplate* decide_template(ModelSource& source, std::string& how) {
-  if (!source.config.model.use_chat_template) {
-    how = "none";
-    return nullptr;
-  }
-  const text::TemplateChoice choice =
-      text::choose_template(source.folder(), source.config.model.template_name);
-  source.config.model.template_name = choice.chat_template->name();
-  how = fmt::format("{} ({})", choice.chat_template->name(), choice.how);
-  return choice.chat_template;
-}
-
-std::vector<std::string> start_lines(const ModelSource& source, const std::string& template_text) {
+std::vector<std::string> start_lines(const ModelSource& source, const train::TextSetup& text) {
   const config::Config& config = source.config;
   std::vector<std::string> lines;
   lines.push_back(fmt::format("model: {} ({}, {} layers, {})", config.model.model,
@@ -99,7 +85,10 @@ std::vector<std::string> start_lines(const ModelSource& source, const std::strin
   if (source.adapter) {
     lines.push_back("adapter: " + source.adapter->folder.string());
   }
-  lines.push_back("template: " + template_text);
+  const bool saved = config.given.count("template") == 0 && !config.model.template_name.empty();
+  const std::string chosen_by = saved ? "from args.json" : text.chosen_by;
+  lines.push_back(fmt::format("template: {}{}", text.template_name,
+                              chosen_by.empty() ? "" : fmt::format(" ({})", chosen_by)));
   lines.push_back(fmt::format("attention: libtorch {}.{}.{} fused CPU kernel; {} threads",
                               TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH,
                               at::get_num_threads()));
@@ -201,9 +190,9 @@ int run_batch(const infer::Prompts& prompts, const infer::PromptEncoder& encoder
 int run_infer(const config::Config& config) {
   check_truncation(config);
   ModelSource source = find_model(config);
-  std::string template_text;
-  const text::ChatTemplate* const chat_template = decide_template(source, template_text);
   const train::TextSetup text = train::make_text_setup(source.config, source.model);
+  const text::ChatTemplate* const chat_template =
+      source.config.model.use_chat_template ? &text::find_template(text.template_name) : nullptr;
   infer::PromptEncoder encoder(text.encoder->tokenizer(), chat_template,
                                text.encoder->options().system);
   const infer::StopRules stop =
@@ -218,7 +207,7 @@ int run_infer(const config::Config& config) {
   }
   infer::LoadedModel model(source.folder(), source.model, source.adapter,
                            *source.config.model.torch_dtype);
-  for (const std::string& line : start_lines(source, template_text)) {
+  for (const std::string& line : start_lines(source, text)) {
     print(line + "\n");
   }
   const InterruptGuard guard;

@@ -101,6 +101,7 @@ void check_columns(const std::vector<DataSource>& sources,
     }
   }
   std::vector<Problem> problems;
+  problems.reserve(missing.size());
   for (const std::string& column : missing) {
     problems.push_back({.where = "--columns", .what = "no row has this column", .got = column});
   }

@@ -17,6 +17,7 @@
 #include "dist/communicator.h"
 #include "dist/mpi_library.h"
 #include "dist/mpi_transfer.h"
+#include "dist/process_copy.h"
 #include "dist/rank_order.h"
 
 namespace longhaul::dist {
@@ -411,9 +412,11 @@ MpiCommunicator::~MpiCommunicator() {
 }
 
 std::unique_ptr<Communicator> make_world(const MpiWorldRequest& request) {
-  // Copies between processes through shared memory need no tracing permission, which containers
-  // often deny.
-  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+  // MPI would try a direct copy and complain when the kernel forbids it; under our launcher this is settled already.
+  constexpr const char* kCopyVariable = "OMPI_MCA_btl_vader_single_copy_mechanism";
+  if (std::getenv(kCopyVariable) == nullptr) {
+    setenv(kCopyVariable, can_copy_between_processes() ? "cma" : "none", 0);
+  }
   setenv("OMPI_MCA_opal_signal", "", 0);  // no stack trace in front of the one line that explains
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {

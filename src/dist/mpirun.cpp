@@ -113,7 +113,8 @@ std::vector<std::string> mpirun_environment(const MpirunRequest& request,
   // One machine: shared memory and a local daemon, whatever allocation or network surrounds us.
   set_if_absent(variables, "OMPI_MCA_pml", "ob1");
   set_if_absent(variables, "OMPI_MCA_btl", "self,vader");
-  set_if_absent(variables, "OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+  set_if_absent(variables, "OMPI_MCA_btl_vader_single_copy_mechanism",
+                request.can_copy_between_processes ? "cma" : "none");
   set_if_absent(variables, "OMPI_MCA_plm", "isolated");
   set_if_absent(variables, "OMPI_MCA_ras", "simulator");
   set_if_absent(variables, "OMPI_MCA_oob_tcp_if_include", "lo");

@@ -25,6 +25,7 @@ struct MpirunRequest {
   std::filesystem::path folder;  // of the launch
   std::int64_t cores = 1;
   std::int64_t terminal_columns = 0;  // 0: no terminal
+  bool can_copy_between_processes = false;
 };
 
 /// Arguments of mpirun, itself first. UserError when an argument cannot be passed through mpirun.

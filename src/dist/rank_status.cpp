@@ -32,6 +32,17 @@ void redirect(int to, const std::filesystem::path& pipe) {
   close(file);
 }
 
+/// All ranks and mpirun clear away at the same time and disturb one another, so it takes a few turns.
+void remove_folder(const std::filesystem::path& folder) {
+  constexpr int kTurns = 10;
+  constexpr std::chrono::milliseconds kPause{50};
+  std::error_code ignored;
+  for (int turn = 0; turn < kTurns && std::filesystem::exists(folder, ignored); ++turn) {
+    std::filesystem::remove_all(folder, ignored);
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 }  // namespace
 
 RankStatus::RankStatus() : own_page_(std::make_unique<RankPage>()), page_(own_page_.get()) {}
@@ -117,8 +128,7 @@ void RankStatus::keep_heartbeat(const std::stop_token& stop) {
 void RankStatus::check_starters() const {
   const bool is_launcher_gone = has_launcher() && !launcher_process_.is_alive();
   if (is_launcher_gone) {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
+    remove_folder(folder_);
   }
   const bool is_starter_gone = page_->outcome == Outcome::kRunning && !starter_process_.is_alive();
   if (is_launcher_gone || is_starter_gone) {

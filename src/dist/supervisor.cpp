@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "dist/launch_folder.h"
 #include "dist/mpirun.h"
+#include "dist/process_copy.h"
 #include "dist/rank_watch.h"
 #include "dist/rendezvous.h"
 
@@ -178,7 +179,8 @@ void Supervisor::start() {
                               .ranks = options_.ranks,
                               .folder = folder_.path(),
                               .cores = available_cores(),
-                              .terminal_columns = terminal_columns(options_.output_fd)};
+                              .terminal_columns = terminal_columns(options_.output_fd),
+                              .can_copy_between_processes = can_copy_between_processes()};
   starter_ = start_mpirun(mpirun_arguments(request),
                           mpirun_environment(request, environment_list()), write_end.get());
 }

@@ -140,8 +140,12 @@ TEST(SafetensorsReader, RefusesImpossibleShapes) {
     expect_mentions(
         refusal(fmt::format(R"({{"t":{{"dtype":"I8","shape":{},"data_offsets":[0,1]}}}})", shape),
                 "x"),
-        {"tensor 't'", "shape"});
+        {"tensor 't'", "impossible shape"});
   }
+  // Its product wraps around to 0, which would fit the offsets.
+  expect_mentions(
+      refusal(R"({"t":{"dtype":"I8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", ""),
+      {"tensor 't'", "impossible shape"});
   for (const char* shape : {"1", "{}", "null"}) {
     expect_mentions(
         refusal(fmt::format(R"({{"t":{{"dtype":"I8","shape":{},"data_offsets":[0,1]}}}})", shape),

@@ -22,7 +22,8 @@ MpirunRequest request_for(std::int64_t ranks, std::vector<std::string> command) 
           .ranks = ranks,
           .folder = "/tmp/launch",
           .cores = 8,
-          .terminal_columns = 0};
+          .terminal_columns = 0,
+          .can_copy_between_processes = false};
 }
 
 TEST(Mpirun, StartsAsManyRanksAsAskedWhateverTheCoresAndTheUser) {
@@ -45,6 +46,7 @@ TEST(Mpirun, KeepsTheUsersVariablesAndAddsItsOwn) {
   EXPECT_THAT(variables, Contains("LONGHAUL_LAUNCH_FOLDER=/tmp/launch"));
   EXPECT_THAT(variables, Not(Contains("LONGHAUL_LAUNCH_FOLDER=/old")));
   EXPECT_THAT(variables, Contains("OMP_NUM_THREADS=2"));
+  EXPECT_THAT(variables, Contains("OMPI_MCA_btl_vader_single_copy_mechanism=none"));
 }
 
 TEST(Mpirun, RespectsOmpNumThreads) {

@@ -82,6 +82,26 @@ void show_environment(const Rank& rank) {
              rank.options.text("words"));
 }
 
+/// Seconds per exchange of `bytes` with every peer.
+void time_exchanges(const Rank& rank) {
+  dist::Communicator& comm = *rank.group.world;
+  const std::int64_t bytes = rank.options.number("bytes", 1 << 20);
+  const std::vector<std::int64_t> blocks(static_cast<std::size_t>(comm.size()), bytes);
+  std::vector<std::byte> send(static_cast<std::size_t>(bytes * comm.size()));
+  std::vector<std::byte> receive(send.size());
+  constexpr int kTimes = 50;
+  for (int i = 0; i < kTimes; ++i) {
+    if (i == 5) {
+      comm.reset_counters();  // the first ones pay for memory
+    }
+    comm.all_to_all("exchange", send.data(), blocks, receive.data(), blocks);
+  }
+  fmt::print(
+      "rank {}: {:.1f} us, {:.3f} GB/s\n", comm.rank(),
+      comm.counters().exchange_s / (kTimes - 5) * 1e6,
+      static_cast<double>(comm.counters().exchange_bytes) / comm.counters().exchange_s / 1e9);
+}
+
 /// What goes wrong on rank `who` at step `at`.
 void misbehave(const std::string& how, const Rank& rank) {
   if (how == "kill") {
@@ -158,6 +178,10 @@ int run_rank(cli::RankSession& session, const Options& options) {
   }
   if (options.mode == "environment") {
     show_environment(rank);
+    return 0;
+  }
+  if (options.mode == "exchange") {
+    time_exchanges(rank);
     return 0;
   }
   if (options.mode == "train") {

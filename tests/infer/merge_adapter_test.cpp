@@ -194,12 +194,19 @@ TEST(MergeAdapter, LeavesTiedEmbeddingsTied) {
 }
 
 TEST(MergeAdapter, ComputesTheSameLogitsAsBaseAndAdapter) {
-  for (const char* const name : {"llama", "qwen2", "qwen2_tied", "qwen3", "smol"}) {
-    const Scene scene(name);
+  const std::vector<std::pair<const char*, std::vector<std::string>>> cases = {
+      {"llama", {}},          {"qwen2", {}}, {"qwen2_tied", {}},
+      {"qwen3", {"lm_head"}}, {"smol", {}},  {"smol", {"embed_tokens"}}};
+  for (const auto& [name, modules_to_save] : cases) {
+    const Scene scene(name, Dtype::kFloat32, modules_to_save);
+    model::Parameters other(config::build_registry(scene.model, {.lora = scene.lora}), at::kFloat);
+    testing::randomise(other, 79);
+    testing::write_model_folder(scene.base(), scene.model, other, Dtype::kFloat32);
     scene.merge();
     const std::vector<std::int32_t> ids = testing::make_document(19, 0, 48, 3).ids;
     infer::LoadedModel unmerged(scene.base(), scene.model, scene.request.adapter, Dtype::kFloat32);
-    infer::LoadedModel merged(scene.output(), scene.model, std::nullopt, Dtype::kFloat32);
+    infer::LoadedModel merged(scene.output(), config::read_model_config(scene.output()),
+                              std::nullopt, Dtype::kFloat32);
     infer::CachedDecoder first(unmerged.config(), unmerged.store());
     infer::CachedDecoder second(merged.config(), merged.store());
     const at::Tensor want = first.append(ids);

@@ -82,6 +82,7 @@ struct Case {
   std::int64_t ranks;
   std::size_t rank;
   std::int64_t head_dim;
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 };
 
 class Attention : public ::testing::TestWithParam<Case> {
@@ -151,11 +152,13 @@ TEST_P(Attention, ReadsRowsOfAWiderMatrix) {
   const at::Tensor dview = dwide.narrow(1, 3, dwide.size(1) - 3);
   const AttentionOutput got = attention_forward(view, mine.shape, borders);
   const AttentionOutput want = attention_forward(view.contiguous(), mine.shape, borders);
-  EXPECT_TRUE(got.out.equal(want.out));
-  EXPECT_TRUE(got.lse.equal(want.lse));
-  EXPECT_TRUE(attention_backward(dview, view, got, mine.shape, borders)
-                  .equal(attention_backward(dview.contiguous(), view.contiguous(), want, mine.shape,
-                                            borders)));
+  // Another alignment may round another way in BLAS, nothing more.
+  EXPECT_LE(relative_error(got.out, want.out), 1e-6);
+  EXPECT_LE(relative_error(got.lse, want.lse), 1e-6);
+  const at::Tensor dqkv = attention_backward(dview, view, got, mine.shape, borders);
+  EXPECT_LE(relative_error(dqkv, attention_backward(dview.contiguous(), view.contiguous(), want,
+                                                    mine.shape, borders)),
+            2e-6);
 }
 
 TEST_P(Attention, ADocumentIsBlindToTheOthersAndATokenToLaterOnes) {

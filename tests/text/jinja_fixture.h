@@ -15,7 +15,7 @@ inline base::OrderedJson jinja_variables() {
     "messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]})");
 }
 
-inline std::string jinja(const std::string& source) {
+inline std::string rendered(const std::string& source) {
   return JinjaTemplate::parse(source, "chat_template").render(jinja_variables());
 }
 

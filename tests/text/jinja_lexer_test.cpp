@@ -9,35 +9,35 @@ namespace {
 using testing::HasSubstr;
 
 TEST(JinjaLexer, BlocksTakeTheirLineAlong) {
-  EXPECT_EQ(jinja("a\n  {% if true %}\n  b\n  {% endif %}\nc\n"), "a\n  b\nc");
-  EXPECT_EQ(jinja("  {{ a }}\n"), "  3");
-  EXPECT_EQ(jinja("x {% if true %}\ny{% endif %}"), "x y");
-  EXPECT_EQ(jinja("  {# note #}\nz"), "z");
+  EXPECT_EQ(rendered("a\n  {% if true %}\n  b\n  {% endif %}\nc\n"), "a\n  b\nc");
+  EXPECT_EQ(rendered("  {{ a }}\n"), "  3");
+  EXPECT_EQ(rendered("x {% if true %}\ny{% endif %}"), "x y");
+  EXPECT_EQ(rendered("  {# note #}\nz"), "z");
 }
 
 TEST(JinjaLexer, SignsOverrideTheLineRules) {
-  EXPECT_EQ(jinja("a  {%- if true -%}  b  {%- endif -%}  c"), "abc");
-  EXPECT_EQ(jinja("  {%+ if true +%}\nb{% endif %}"), "  \nb");
-  EXPECT_EQ(jinja("a {{- s -}} \n b"), "aHellob");
-  EXPECT_EQ(jinja("a {#- x -#} b"), "ab");
+  EXPECT_EQ(rendered("a  {%- if true -%}  b  {%- endif -%}  c"), "abc");
+  EXPECT_EQ(rendered("  {%+ if true +%}\nb{% endif %}"), "  \nb");
+  EXPECT_EQ(rendered("a {{- s -}} \n b"), "aHellob");
+  EXPECT_EQ(rendered("a {#- x -#} b"), "ab");
 }
 
 TEST(JinjaLexer, LineEndsAreUnifiedAndTheLastOneDropped) {
-  EXPECT_EQ(jinja("a\r\nb\rc\n\n"), "a\nb\nc\n");
-  EXPECT_EQ(jinja("\n"), "");
+  EXPECT_EQ(rendered("a\r\nb\rc\n\n"), "a\nb\nc\n");
+  EXPECT_EQ(rendered("\n"), "");
 }
 
 TEST(JinjaLexer, RawTextIsKept) {
-  EXPECT_EQ(jinja("{% raw %}{{ a }}{% x %}{% endraw %}"), "{{ a }}{% x %}");
-  EXPECT_EQ(jinja("{% raw -%}\n x {%- endraw %}\n y"), "x y");
+  EXPECT_EQ(rendered("{% raw %}{{ a }}{% x %}{% endraw %}"), "{{ a }}{% x %}");
+  EXPECT_EQ(rendered("{% raw -%}\n x {%- endraw %}\n y"), "x y");
 }
 
 TEST(JinjaLexer, StringsResolveEscapes) {
-  EXPECT_EQ(jinja(R"({{ "a\n\t\\\"\u00e9\x41" }}{{ '\'' }}{{ '\d' }})"), "a\n\t\\\"éA'\\d");
+  EXPECT_EQ(rendered(R"({{ "a\n\t\\\"\u00e9\x41" }}{{ '\'' }}{{ '\d' }})"), "a\n\t\\\"éA'\\d");
 }
 
 TEST(JinjaLexer, TagEndsInsideBracketsAndStringsDoNotCount) {
-  EXPECT_EQ(jinja("{{ {'a': {'b': 5}}['a']['b'] }}{{ '}}' }}{{ '%}' }}"), "5}}%}");
+  EXPECT_EQ(rendered("{{ {'a': {'b': 5}}['a']['b'] }}{{ '}}' }}{{ '%}' }}"), "5}}%}");
 }
 
 TEST(JinjaLexer, CountsLines) {

@@ -9,17 +9,17 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Jinja, RendersAChat) {
-  EXPECT_EQ(jinja("{% for m in messages %}<{{ m.role }}>{{ m['content'] }}\n{% endfor %}"
-                  "{% if add_generation_prompt %}<assistant>{% endif %}"),
+  EXPECT_EQ(rendered("{% for m in messages %}<{{ m.role }}>{{ m['content'] }}\n{% endfor %}"
+                     "{% if add_generation_prompt %}<assistant>{% endif %}"),
             "<user>Q\n<assistant>A\n");
 }
 
 TEST(Jinja, RefusalsNamePlaceAndLine) {
-  EXPECT_THAT(refusal([] { jinja("a\nb\n{{ s|nope }}"); }),
+  EXPECT_THAT(refusal([] { rendered("a\nb\n{{ s|nope }}"); }),
               AllOf(HasSubstr("chat_template:3: "), HasSubstr("'nope'")));
-  EXPECT_THAT(refusal([] { jinja("\n{% if %}"); }), HasSubstr("chat_template:2: "));
-  EXPECT_THAT(refusal([] { jinja("{{ missing.x }}"); }), HasSubstr("'missing' is undefined"));
-  EXPECT_THAT(refusal([] { jinja("\xC3"); }), HasSubstr("UTF-8"));
+  EXPECT_THAT(refusal([] { rendered("\n{% if %}"); }), HasSubstr("chat_template:2: "));
+  EXPECT_THAT(refusal([] { rendered("{{ missing.x }}"); }), HasSubstr("'missing' is undefined"));
+  EXPECT_THAT(refusal([] { rendered("\xC3"); }), HasSubstr("UTF-8"));
 }
 
 TEST(Jinja, OneTemplateRendersManyTimes) {
@@ -36,7 +36,7 @@ TEST(Jinja, TemplatesThatRunAwayAreStopped) {
                                    "ns.x = [ns.x] %}{% endfor %}",
                                    "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(99) "
                                    "%}{% set ns.x = ns.x * 1000 %}{% endfor %}"}) {
-    EXPECT_NE(refusal([source] { jinja(source); }), "") << source;
+    EXPECT_NE(refusal([source] { rendered(source); }), "") << source;
   }
 }
 

@@ -39,14 +39,15 @@ struct Subject {
         optimizer(parameters, {}) {
     testing::randomise(parameters, 1);
     fs::create_directories(run.path("out"));
-    CheckpointParts parts{.config = &config,
-                          .parameters = &parameters,
-                          .optimizer = &optimizer,
-                          .run_folder = run.path("out"),
-                          .model_folder = run.path("model"),
-                          .adapter = full ? std::nullopt : std::optional(AdapterConfig{}),
-                          .weights_dtype = base::Dtype::kBFloat16,
-                          .identity = {{"seed", 1}, {"model", "tiny"}}};
+    CheckpointParts parts{
+        .config = &config,
+        .parameters = &parameters,
+        .optimizer = &optimizer,
+        .run_folder = run.path("out"),
+        .model_folder = run.path("model"),
+        .adapter = full ? std::nullopt : std::optional(AdapterConfig{.target_modules = {"q_proj"}}),
+        .weights_dtype = base::Dtype::kBFloat16,
+        .identity = {{"seed", 1}, {"model", "tiny"}}};
     writer = std::make_unique<CheckpointWriter>(std::move(parts));
   }
   void save(std::int64_t step, std::optional<double> eval_loss = std::nullopt) {

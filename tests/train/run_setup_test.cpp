@@ -31,17 +31,17 @@ TEST(TextSetup, LoadsTokenizerAndTemplateOfTheModel) {
   EXPECT_EQ(setup.encoder->options().max_length, 100);
 }
 
-TEST(TextSetup, ReadsTheSystemTextFromAFileThatExists) {
+TEST(TextSetup, ReadsTheSystemTextFromATextFile) {
   const TinyRun run;
   test::put_file(run.path("system.txt"), "from a file");
   const std::string file = run.path("system.txt").string();
   EXPECT_EQ(
       make_text_setup(run.config("out", {"--system", file}), run.model()).encoder->options().system,
       "from a file");
-  EXPECT_EQ(make_text_setup(run.config("out", {"--system", "no.such.txt"}), run.model())
-                .encoder->options()
-                .system,
-            "no.such.txt");
+  EXPECT_THAT(test::message_of<base::UserError>([&] {
+                make_text_setup(run.config("out", {"--system", "no.such.txt"}), run.model());
+              }),
+              HasSubstr("no.such.txt"));
   EXPECT_EQ(make_text_setup(run.config("out"), run.model()).encoder->options().system,
             std::nullopt);
 }
@@ -176,7 +176,7 @@ TEST(Identity, NamesEverythingThatMustBeEqual) {
                                                {"--system", "abc"},
                                                {"--max_length", "90"},
                                                {"--packing", "true"},
-                                               {"--packing", "true", "--packing_length", "80"},
+                                               {"--packing", "true", "--packing_length", "120"},
                                                {"--loss_scale", "all"},
                                                {"--dataset_shuffle", "false"},
                                                {"--train_dataloader_shuffle", "false"},

@@ -1,5 +1,7 @@
 #include "train/tiny_run.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <sstream>
 
@@ -15,6 +17,7 @@ namespace fs = std::filesystem;
 
 TinyRun::TinyRun(const std::string& model_name, base::Dtype dtype)
     : model_(tiny_model(model_name)) {
+  at::set_num_threads(1);  // rows this small only wait for other threads
   const config::LoraSpec lora = tiny_lora(model_);
   write_model_folder(path("model"), model_, tiny_parameters(model_, lora), dtype);
   write_rows("train.jsonl", 10, 1);
