@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "dist/comm_error.h"
 

@@ -216,7 +216,7 @@ void cross_entropy_row(const CrossEntropy& a, std::int64_t row) {
   for (std::int64_t i = 0; i < a.vocab; ++i) {
     store(logits[i], vector_exp(load(logits[i]) - largest) * factor);
   }
-  // softmax − 1 at the label without cancellation: −(1 − p).
+  // p − 1 in double: the exponential above would round p before the subtraction.
   const double p = std::exp(static_cast<double>(at_label) - static_cast<double>(largest)) / total;
   store(logits[label], static_cast<float>((p - 1.0) * static_cast<double>(a.gradient_scale)));
 }

@@ -198,7 +198,7 @@ struct KernelTable {
 
 /// The CPU kernels for this processor (the best of the instruction sets that were built).
 const KernelTable& cpu_kernels();
-/// Name of the instruction set chosen: x86-64-v4, x86-64-v3 or x86-64.
+/// Name of the instruction set chosen: x86-64-v4, x86-64-v3 or baseline.
 const char* cpu_kernels_isa();
 
 }  // namespace longhaul::kernels

@@ -262,6 +262,16 @@ class Lexer {
       ++to;
       digits();
     }
+    if (to < source_.size() && (source_[to] == 'e' || source_[to] == 'E')) {
+      const bool sign =
+          to + 1 < source_.size() && (source_[to + 1] == '-' || source_[to + 1] == '+');
+      const std::size_t exponent = to + (sign ? 2 : 1);
+      if (exponent < source_.size() && is_digit(source_[exponent])) {
+        is_float = true;
+        to = exponent;
+        digits();
+      }
+    }
     std::string text = source_.substr(at_, to - at_);
     text.erase(std::remove(text.begin(), text.end(), '_'), text.end());
     const bool zero_led = !is_float && text.size() > 1 && text[0] == '0' &&

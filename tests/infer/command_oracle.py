@@ -217,9 +217,10 @@ def check_interrupted_batch(program, scratch):
     rows = write_rows(here)
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         process = subprocess.Popen([program, "infer", "--model", scratch / "endless", "--val_dataset", rows, "--result_path",
-                                    "out.jsonl", *FOREVER, "--stream", "true"], cwd=here, stdout=subprocess.PIPE, text=True)
-        while "[" not in process.stdout.readline():
-            pass
+                                    "out.jsonl", *FOREVER, "--stream", "true"], cwd=here, stdout=subprocess.PIPE)
+        shown = b""
+        while b"rows.jsonl:1] " not in shown:
+            shown += os.read(process.stdout.fileno(), 4096)
         process.send_signal(number)
         out, _ = process.communicate(timeout=30)
         assert process.returncode == code, (process.returncode, out)

@@ -82,8 +82,8 @@ TEST(BpeModel, SettingsItDoesNotHaveAreRefused) {
       {"vocab", {{"a", 1}, {"b", 1}}, "id 1"},
       {"vocab", {{"a", 1e9}}, "'a'"},
       {"merges", {"h e", "too many parts"}, "m.merges[1]"},
-      {"merges", {{"h", "☃"}}, "☃"},
-      {"merges", {{"h", "q"}}, "hq"},
+      {"merges", Json::array({Json::array({"h", "☃"})}), "☃"},
+      {"merges", Json::array({Json::array({"h", "q"})}), "hq"},
       {"merges", "x", "a list"},
       {"novel", 1, "'novel'"},
       {"vocab", nullptr, "'vocab' is missing"}};

@@ -11,8 +11,8 @@ using testing::HasSubstr;
 TEST(JinjaExpressionParser, PrecedenceIsJinjas) {
   EXPECT_EQ(
       rendered(
-          "{{ 1 + 2 * 3 - 4 }} {{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 1 + 2 ~ 3 }} {{ 8 // 3 * 2 }}"),
-      "3 64 4 24 4");
+          "{{ 1 + 2 * 3 - 4 }} {{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 1 ~ 2 * 3 }} {{ 8 // 3 * 2 }}"),
+      "3 64 4 16 4");
   EXPECT_EQ(rendered("{{ 'a' + ' b ' | trim + 'c' }} {{ not a == 4 }} {{ a > 1 and b > 1 or t }}"),
             "abc True True");
   EXPECT_EQ(rendered("{{ s | length + 1 }} {{ -5 | abs }} {{ not n is none }}"), "6 5 False");

@@ -8,6 +8,7 @@ jinja_oracle.py TEXT_TOOL FOLDER_OF_TEMPLATES
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 
@@ -105,7 +106,7 @@ SNIPPETS = r"""
 {{ [1] + (2,) }}
 {{ n + 1 }}
 {{ -s }}
-{{ (1 + 2) * 3 }} {{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 10 - 2 - 3 }} {{ 2 * 3 % 4 }} {{ 1 + 2 ~ 3 }} {{ 8 // 3 * 2 }} {{ -5|abs }} {{ 'a'|upper ~ 'b'|upper }} {{ s|length + 1 }} {{ 1 + s|length * 2 }} {{ 3|string ~ 4 }}
+{{ (1 + 2) * 3 }} {{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 10 - 2 - 3 }} {{ 2 * 3 % 4 }} {{ 1 ~ 2 * 3 }} {{ 1 + 2 ~ 3 }} {{ 8 // 3 * 2 }} {{ -5|abs }} {{ 'a'|upper ~ 'b'|upper }} {{ s|length + 1 }} {{ 1 + s|length * 2 }} {{ 3|string ~ 4 }}
 {{ nope() }}
 {{ s() }}
 {{ s.format(1) }}
@@ -213,7 +214,6 @@ UNSUPPORTED = set(r"""
 {{ 3.7|round }}
 {{ joiner(',') }}
 {{ s.__class__ }}
-{{ 1.0 }} {{ 1e3 }} {{ 10 / 4 }} {{ 6 / 3 }} {{ 7.5 // 2 }} {{ -7.5 % 2 }} {{ 1.5 + 1 }} {{ 0.1 + 0.2 }} {{ 100000000000000000.0 * 10 }} {{ 1_000 }}
 {{ s[1, 2] }}
 {{ l[] }}
 {% autoescape true %}{% endautoescape %}
@@ -291,7 +291,13 @@ def chats(rng):
 def main():
     tool, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     env = environment()
-    cases = [(source, VARIABLES) for source in SNIPPETS + WHOLE]
+    sources = SNIPPETS + WHOLE
+    # Each output tag of a line by itself too: a refusal must not hide its neighbours.
+    for line in SNIPPETS:
+        parts = re.findall(r"\{\{ .+? \}\}(?= |$)", line)
+        if len(parts) > 1 and "{%" not in line and "{#" not in line:
+            sources += parts
+    cases = [(source, VARIABLES) for source in sources]
     names = [repr(source) for source, _ in cases]
     rng = random.Random(3)
     for path in sorted(folder.glob("*.jinja")):

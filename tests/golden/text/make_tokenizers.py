@@ -120,7 +120,63 @@ def toy_vocabulary(size, seed_texts):
 
 TOY_TEXTS = [
     "The quick brown fox jumps over the lazy dog. It's they're we'll I'd you've can't 12345 67 8",
-    "    def main():
+    "    def main():\n\treturn {'a': 1, \"b\": [2, 3]}\r\n\r\n\n\n   x = y  # comment\n" * 3,
+    "Съешь же ещё этих мягких французских булок да выпей чаю. العربية هنا نص قصير हिन्दी में कुछ शब्द",
+    "中文分词测试，今天天气很好。日本語のテキストです。カタカナ 한국어 문장입니다 ภาษาไทย",
+    "café naïve Ünïcödé ﬁ ß ẞ ſ K Å ́ ̈ 👩‍👩‍👧‍👦 👍🏽 🇩🇪 ✂️ → ≤ ∑ ½ ² Ⅷ ٣ ४",
+] * 4
+
+
+def llama3():
+    vocab, merges = toy_vocabulary(900, TOY_TEXTS)
+    # Words that no merge builds: only ignore_merges finds them.
+    for word in (" quick-made", "zqxj", " 777", "\n\n\n\n\n\n\n", "中文测试"):
+        vocab.setdefault(byte_level(word.encode()), len(vocab))
+    first = len(vocab)
+    names = ["<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|start_header_id|>",
+             "<|end_header_id|>", "<|eot_id|>"]
+    return document(vocab, merges, sequence(split(LLAMA3_PATTERN), byte_level_step()),
+                    [added(first + i, name) for i, name in enumerate(names)], ignore_merges=True)
+
+
+def quirks():
+    """(name, document) of toy tokenizers that cover the options one by one."""
+    vocab, merges = toy_vocabulary(600, TOY_TEXTS)
+    n = len(vocab)
+    strips = [added(n, "<l>", lstrip=True), added(n + 1, "<r>", rstrip=True),
+              added(n + 2, "<lr>", lstrip=True, rstrip=True), added(n + 3, "<w>", single_word=True),
+              added(n + 4, "<w2>", single_word=True, lstrip=True, special=False),
+              added(n + 5, "é!", normalized=True, special=False), added(n + 6, "<r>x", special=False),
+              added(n + 7, "e\u0301?", normalized=False, special=False), added(n + 8, " ", special=False),
+              added(n + 9, "word", single_word=True, normalized=True, special=False),
+              added(n + 10, "<r> <r", special=False), added(vocab["ñ"], "ñ")]
+    yield document(vocab, merges, sequence(split(QWEN_PATTERN), byte_level_step()), strips, {"type": "NFC"})
+    for i, behavior in enumerate(["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]):
+        for invert in (False, True):
+            pattern, kind = ((r"\s|\p{P}", "Regex"), ("a", "String"))[(i + invert) % 2]
+            steps = sequence(split(pattern, behavior, invert, kind), byte_level_step(use_regex=invert))
+            yield document(vocab, merges, steps, strips[:4])
+    yield document(vocab, merges, byte_level_step(add_prefix_space=True, use_regex=True), strips[:4])
+    yield document(vocab, merges, sequence({"type": "Digits", "individual_digits": False},
+                                           split(r"(?=\p{Lu})", "Isolated"), byte_level_step(True, False)), [],
+                   {"type": "Sequence", "normalizers": [{"type": "NFC"}]})
+    # A vocabulary with holes: bytes that become the unknown token, fused or not, or vanish.
+    holes = {token: i for i, token in enumerate(t for t in vocab if t not in set("Ã©aĠ0"))}
+    kept = [m for m in merges if all(t in holes for t in (*m, "".join(m)))] if isinstance(merges[0], list) else [
+        m for m in merges if all(t in holes for t in (*m.split(" "), m.replace(" ", "")))]
+    holes["<unk>"] = len(holes)
+    for unknown, fuse in ((None, False), ("<unk>", False), ("<unk>", True)):
+        yield document(holes, kept, byte_level_step(use_regex=True), [], unk_token=unknown, fuse_unk=fuse)
+    o200k = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+             r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+             r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    yield document(vocab, merges, sequence(split(o200k), byte_level_step()), strips[:1])
+    odd = (r"^\d{2,}|.$|(?<=a)b+?|(?<!x)[\x41-\x{5a}\u0430-я]{,3}|\p{^L}\P{Nd}|[^\S]".replace(r"|[^\S]", "")
+           + r"|[\]\-\\^a-c\t]++|(?>\.\.)\S*\D?")
+    yield document(vocab, merges, sequence(split(odd), byte_level_step()), [])
+
+
+def main():
     output, demo_model = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     stamp = output / "made"
     if stamp.exists() and stamp.stat().st_mtime > pathlib.Path(__file__).stat().st_mtime:
