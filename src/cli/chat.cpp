@@ -112,7 +112,8 @@ class Chat {
 
   void answer(const std::string& question) {
     if (!base::is_valid_utf8(question)) {
-      complain(base::UserError(base::Problem{.where = "chat", .what = "the question is not valid UTF-8"}));
+      complain(base::UserError(
+          base::Problem{.where = "chat", .what = "the question is not valid UTF-8"}));
       return;
     }
     conversation_.messages.push_back(
