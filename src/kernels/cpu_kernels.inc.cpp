@@ -197,8 +197,8 @@ void cross_entropy_row(const CrossEntropy& a, std::int64_t row) {
     correct = load(logits[i]) < largest;
   }
   double total = 0;
-  for (std::int64_t begin = 0; begin < a.vocab; begin += 4096) {
-    const std::int64_t end = std::min(begin + 4096, a.vocab);
+  for (std::int64_t begin = 0; begin < a.vocab; begin += 512) {
+    const std::int64_t end = std::min(begin + 512, a.vocab);
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (std::int64_t i = begin; i < end; ++i) {
