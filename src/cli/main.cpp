@@ -19,6 +19,7 @@
 #include "cli/launch.h"
 #include "cli/versions.h"
 #include "config/options.h"
+#include "config/rules.h"
 #include "config/validate.h"
 #include "dist/comm_error.h"
 #include "dist/rendezvous.h"
@@ -52,10 +53,6 @@ config::Command command_of(const std::string& word) {
                                            : "longhaul --help lists the commands"});
   }
   return *command;
-}
-
-bool is_training(config::Command command) {
-  return command == config::Command::kSft || command == config::Command::kPt;
 }
 
 bool is_set(const std::string& name) {
@@ -161,11 +158,11 @@ int run_with_options(config::Command command, const Words& words, Session& sessi
   }
   apply_environment(parsed, argv);
   const dist::Environment environment = dist::process_environment();
-  if (is_training(command)) {
+  if (config::is_training(command)) {
     session.emplace(environment);
   }
   const config::Config config = config::load_config(parsed, launch_numbers(command, environment));
-  if (is_training(command)) {
+  if (config::is_training(command)) {
     return train(config, environment, session, argv);
   }
   install_log(config);

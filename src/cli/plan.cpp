@@ -109,14 +109,12 @@ int run_plan(const config::Config& config) {
   const config::ModelConfig model = config::read_model_config(config.model.model);
   const train::TuningSetup tuning = train::make_tuning_setup(config, model);
   const std::vector<config::ParamSpec> registry = config::build_registry(model, tuning.spec);
-  const plan::RunPlanRequest request{
-      .config = &config,
-      .model = &model,
-      .registry = registry,
-      .dtype = train::compute_dtype(config, model),
-      .lora_dropout = tuning.spec.lora ? tuning.spec.lora->dropout : 0.0,
-      .data = read_data(config, model),
-      .device = choose_device(config)};
+  const plan::RunPlanRequest request{.config = &config,
+                                     .model = &model,
+                                     .registry = registry,
+                                     .dtype = train::compute_dtype(config, model),
+                                     .data = read_data(config, model),
+                                     .device = choose_device(config)};
   for (const std::string& line : plan::plan_lines(request, plan::make_run_plan(request))) {
     fmt::print("{}\n", line);
   }

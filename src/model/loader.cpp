@@ -12,29 +12,17 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "ops/scalar_type.h"
 
 namespace longhaul::model {
 namespace {
 
 using base::Problem;
 
-at::ScalarType torch_type(base::Dtype dtype) {
-  switch (dtype) {
-    case base::Dtype::kFloat32:
-      return at::kFloat;
-    case base::Dtype::kFloat16:
-      return at::kHalf;
-    case base::Dtype::kBFloat16:
-      return at::kBFloat16;
-    default:
-      return at::ScalarType::Undefined;
-  }
-}
-
 /// A tensor over the file's mapping; only read from.
 at::Tensor view_of(const base::TensorView& file) {
   return at::from_blob(const_cast<std::byte*>(file.bytes.data()), file.shape,
-                       torch_type(file.dtype));
+                       ops::torch_type(file.dtype));
 }
 
 template <typename Word>
@@ -71,7 +59,7 @@ std::optional<Problem> check_tensor(const base::TensorView& file, const std::str
                    .got = fmt::format("{}", file.shape),
                    .expected = fmt::format("{}", spec.shape)};
   }
-  if (torch_type(file.dtype) == at::ScalarType::Undefined) {
+  if (ops::torch_type(file.dtype) == at::ScalarType::Undefined) {
     return Problem{.where = where,
                    .what = "tensor " + name + " has an unsupported type",
                    .got = std::string(base::safetensors_name(file.dtype)),

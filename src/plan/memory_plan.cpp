@@ -21,8 +21,7 @@ struct Sizes {
   std::int64_t row = 0;      // T
   std::int64_t hidden = 0;
   std::int64_t ffn = 0;
-  std::int64_t q_width = 0;  // all query heads
-  std::int64_t kv_width = 0;
+  std::int64_t q_width = 0;     // all query heads
   std::int64_t my_q_width = 0;  // this rank's heads
   std::int64_t my_kv_width = 0;
   std::int64_t my_heads = 0;
@@ -44,7 +43,6 @@ Sizes sizes_of(const MemoryRequest& request) {
   sizes.hidden = model.hidden_size;
   sizes.ffn = model.intermediate_size;
   sizes.q_width = model.q_width();
-  sizes.kv_width = model.kv_width();
   sizes.my_heads = mine.num_query_heads();
   sizes.my_q_width = mine.num_query_heads() * model.head_dim;
   sizes.my_kv_width = mine.num_kv_heads() * model.head_dim;

@@ -36,7 +36,6 @@ struct MemoryRequest {
   config::Mesh mesh;
   std::int64_t row_tokens = 0;   // largest micro-batch of one data-parallel group
   std::int64_t row_targets = 0;  // most target tokens in it
-  double lora_dropout = 0;
   std::string activation_policy = "auto";
   std::optional<std::int64_t> limit_bytes{};  // per rank; absent: the policy is not limited
 };
@@ -51,7 +50,7 @@ struct MemoryPlan {
 RankBytes rank_bytes(const MemoryRequest& request, std::span<const config::LayerPolicy> policies);
 
 /// The policies asked for, or with `auto` the fastest mix of presets that fits the limit (A first,
-/// layers turned to C, then D, then D2 until it fits). UserError when the text is no policy.
+/// layers turned to B, then C, D and D2 until it fits). UserError when the text is no policy.
 MemoryPlan make_memory_plan(const MemoryRequest& request);
 
 /// "12xA,16xC" of consecutive equal policies.

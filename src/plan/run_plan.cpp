@@ -22,7 +22,6 @@ MemoryRequest memory_request(const RunPlanRequest& request, std::int64_t row_tok
           .mesh = request.config->mesh,
           .row_tokens = row_tokens,
           .row_targets = row_tokens,
-          .lora_dropout = request.lora_dropout,
           .activation_policy = request.config->memory.activation_policy,
           .limit_bytes = request.device.memory_bytes};
 }
@@ -74,19 +73,10 @@ double rerun_factor(const MemoryPlan& memory) {
   return total / static_cast<double>(memory.policies.size());
 }
 
-std::string gigabytes(std::int64_t bytes) {
-  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
-}
-
 std::string heads_line(const RunPlanRequest& request) {
   const config::ModelConfig& model = *request.model;
-  std::string text =
-      fmt::format("heads (query/KV): {}/{}; per sp rank:", model.num_heads, model.num_kv_heads);
-  for (const config::RankHeads& heads :
-       config::split_heads(model.num_heads, model.num_kv_heads, request.config->mesh.sp)) {
-    text += fmt::format(" {}/{}", heads.num_query_heads(), heads.num_kv_heads());
-  }
-  return text;
+  return fmt::format("heads (query/KV): {}/{}; per sp rank:{}", model.num_heads, model.num_kv_heads,
+                     rank_heads_text(model, request.config->mesh.sp));
 }
 
 std::string steps_line(const RunPlanRequest& request) {
@@ -105,6 +95,19 @@ std::string steps_line(const RunPlanRequest& request) {
 }
 
 }  // namespace
+
+std::string gigabytes(std::int64_t bytes) {
+  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+std::string rank_heads_text(const config::ModelConfig& model, std::int64_t sp) {
+  std::string text;
+  for (const config::RankHeads& heads :
+       config::split_heads(model.num_heads, model.num_kv_heads, sp)) {
+    text += fmt::format(" {}/{}", heads.num_query_heads(), heads.num_kv_heads());
+  }
+  return text;
+}
 
 RunPlan make_run_plan(const RunPlanRequest& request) {
   RunPlan plan;

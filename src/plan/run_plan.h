@@ -37,13 +37,17 @@ struct RunPlanRequest {
   const config::ModelConfig* model = nullptr;
   std::span<const config::ParamSpec> registry;
   base::Dtype dtype = base::Dtype::kFloat32;
-  double lora_dropout = 0;
   DataFacts data;
   DeviceFacts device;
 };
 
 /// Bytes, policy, time and the longest row.
 RunPlan make_run_plan(const RunPlanRequest& request);
+
+/// "1.37 GB" (1e9 bytes).
+std::string gigabytes(std::int64_t bytes);
+/// Query and KV heads of every sp rank: " 5/2 4/2" (KV copies counted where they are held).
+std::string rank_heads_text(const config::ModelConfig& model, std::int64_t sp);
 
 /// The plan for people, one line each.
 std::vector<std::string> plan_lines(const RunPlanRequest& request, const RunPlan& plan);

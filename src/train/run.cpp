@@ -17,6 +17,7 @@
 #include "model/decoder_model.h"
 #include "model/loader.h"
 #include "ops/memory.h"
+#include "ops/scalar_type.h"
 #include "plan/memory_plan.h"
 #include "train/checkpoint_files.h"
 #include "train/run_folder.h"
@@ -28,10 +29,6 @@ namespace longhaul::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-at::ScalarType torch_type(base::Dtype dtype) {
-  return dtype == base::Dtype::kBFloat16 ? at::kBFloat16 : at::kFloat;
-}
 
 /// Everything a run is made of, built top to bottom; members are destroyed in reverse.
 class Run {
@@ -95,7 +92,7 @@ class Run {
     surroundings_.hooks.activity("load the weights");
     const base::Dtype dtype = compute_dtype(config_, model_config_);
     parameters_ = std::make_unique<model::Parameters>(
-        config::build_registry(model_config_, tuning_.spec), torch_type(dtype));
+        config::build_registry(model_config_, tuning_.spec), ops::torch_type(dtype));
     make_plan(dtype);
     model::load_base_weights(config_.model.model, *parameters_);
     if (!config_.tuning.adapters.empty()) {
@@ -129,7 +126,6 @@ class Run {
          .mesh = config_.mesh,
          .row_tokens = schedule_->largest_batch_tokens(),
          .row_targets = schedule_->largest_batch_tokens(),
-         .lora_dropout = lora_dropout(),
          .activation_policy = config_.memory.activation_policy,
          .limit_bytes = host / std::max<std::int64_t>(1, config_.launch.local_ranks)});
   }

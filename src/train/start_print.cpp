@@ -6,26 +6,20 @@
 
 #include "kernels/kernel_table.h"
 #include "metrics/progress.h"
+#include "plan/run_plan.h"
 
 namespace longhaul::train {
 namespace {
 
 using metrics::with_thousands;
 
-std::string gigabytes(std::int64_t bytes) {
-  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
-}
+using plan::gigabytes;
 
 /// "9 query / 3 KV heads, per rank 5/2 4/2" (KV copies counted where they are held).
 std::string heads_line(const StartFacts& facts) {
   const config::ModelConfig& model = facts.model;
-  std::string per_rank;
-  for (const config::RankHeads& heads :
-       config::split_heads(model.num_heads, model.num_kv_heads, facts.config.mesh.sp)) {
-    per_rank += fmt::format(" {}/{}", heads.num_query_heads(), heads.num_kv_heads());
-  }
   return fmt::format("heads (query/KV): {}/{}, per sp rank:{}", model.num_heads, model.num_kv_heads,
-                     per_rank);
+                     plan::rank_heads_text(model, facts.config.mesh.sp));
 }
 
 std::string batch_line(const StartFacts& facts) {

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/safetensors.h"
 #include "model/loader.h"
+#include "ops/scalar_type.h"
 
 namespace longhaul::train {
 namespace {
@@ -21,17 +22,6 @@ constexpr const char* kOptimizerFile = "optimizer.safetensors";
 std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
   LONGHAUL_ASSERT(tensor.is_contiguous(), "tensors are written as they lie in memory");
   return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
-
-at::ScalarType torch_type(base::Dtype dtype) {
-  switch (dtype) {
-    case base::Dtype::kBFloat16:
-      return at::kBFloat16;
-    case base::Dtype::kFloat16:
-      return at::kHalf;
-    default:
-      return at::kFloat;
-  }
 }
 
 /// A tensor to write that keeps its (possibly converted) values alive.
@@ -122,7 +112,7 @@ void write_full_weights(const fs::path& folder, const model::Parameters& paramet
     for (const std::int64_t param : shards[shard]) {
       const config::ParamSpec& spec = parameters.registry()[static_cast<std::size_t>(param)];
       entries.push_back({spec.name, dtype, spec.shape,
-                         exact_value(parameters, param).to(torch_type(dtype)).contiguous()});
+                         exact_value(parameters, param).to(ops::torch_type(dtype)).contiguous()});
       weight_map[spec.name] = file;
     }
     write_entries(folder / file, entries, {{"format", "pt"}});

@@ -2,10 +2,9 @@
 // training, made on purpose, must make them fail.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "dist/broken_comm.h"
 #include "dist/ulysses.h"
 #include "model/layout_runner.h"
 #include "model/tiny_models.h"
@@ -36,80 +35,17 @@ bool is_parity(const StepResult& got, const StepResult& want) {
   return loss && testing::compare_gradients(got.gradients, want.gradients, 1e-5).empty();
 }
 
-/// A communicator that delivers this rank's own bytes in place of its peers'.
-class IdentityComm final : public dist::Communicator {
- public:
-  explicit IdentityComm(dist::Communicator& real) : real_(real) {}
-  [[nodiscard]] int rank() const override { return real_.rank(); }
-  [[nodiscard]] int size() const override { return real_.size(); }
-  void all_to_all(std::string_view, const void* send, std::span<const std::int64_t> send_bytes,
-                  void* receive, std::span<const std::int64_t> receive_bytes) override {
-    const std::int64_t sent = sum(send_bytes);
-    const std::int64_t received = sum(receive_bytes);
-    if (received > 0) {
-      std::memset(receive, 0, static_cast<std::size_t>(received));
-    }
-    if (std::min(sent, received) > 0) {
-      std::memcpy(receive, send, static_cast<std::size_t>(std::min(sent, received)));
-    }
-  }
-  void all_gather(std::string_view name, const void* send, std::int64_t bytes, void* receive,
-                  std::span<const std::int64_t> receive_bytes) override {
-    real_.all_gather(name, send, bytes, receive, receive_bytes);
-  }
-  void all_reduce_sum(std::string_view name, std::span<float> values) override {
-    real_.all_reduce_sum(name, values);
-  }
-  void all_reduce_sum(std::string_view name, std::span<double> values) override {
-    real_.all_reduce_sum(name, values);
-  }
-  void all_reduce_sum(std::string_view name, std::span<std::int64_t> values) override {
-    real_.all_reduce_sum(name, values);
-  }
-  void all_reduce_max(std::string_view name, std::span<double> values) override {
-    real_.all_reduce_max(name, values);
-  }
-  void reduce_scatter_sum(std::string_view name, std::span<const float> send,
-                          std::span<float> receive, std::span<const std::int64_t> blocks) override {
-    real_.reduce_scatter_sum(name, send, receive, blocks);
-  }
-  void broadcast(std::string_view name, void* data, std::int64_t bytes, int root) override {
-    real_.broadcast(name, data, bytes, root);
-  }
-  void barrier(std::string_view name) override { real_.barrier(name); }
-  std::unique_ptr<dist::Communicator> split(int color) override { return real_.split(color); }
-  void abort(const std::string& reason) override { real_.abort(reason); }
-
- private:
-  static std::int64_t sum(std::span<const std::int64_t> bytes) {
-    std::int64_t total = 0;
-    for (const std::int64_t value : bytes) {
-      total += value;
-    }
-    return total;
-  }
-  dist::Communicator& real_;
+/// Owns the identity communicator that the exchange below talks through.
+struct IdentityHolder {
+  explicit IdentityHolder(dist::Communicator& real) : identity(real) {}
+  dist_test::IdentityExchange identity;
 };
 
-/// Owns the identity communicator that the exchange uses.
-struct CommHolder {
-  explicit CommHolder(dist::Communicator& real) : identity(real) {}
-  IdentityComm identity;
-};
-
-class IdentityExchange final : private CommHolder, public dist::UlyssesExchange {
+class ExchangeWithoutMessages final : private IdentityHolder, public dist::UlyssesExchange {
  public:
-  IdentityExchange(dist::Communicator& real, std::vector<config::RankHeads> heads,
-                   std::int64_t head_dim)
-      : CommHolder(real), dist::UlyssesExchange(identity, std::move(heads), head_dim) {}
-};
-
-class CopiesNotSummed final : public dist::UlyssesExchange {
- public:
-  using dist::UlyssesExchange::UlyssesExchange;
-
- protected:
-  void add_kv_copy(const at::Tensor& /*sum*/, const at::Tensor& /*copy*/) override {}
+  ExchangeWithoutMessages(dist::Communicator& real, std::vector<config::RankHeads> heads,
+                          std::int64_t head_dim)
+      : IdentityHolder(real), dist::UlyssesExchange(identity, std::move(heads), head_dim) {}
 };
 
 template <typename Exchange>
@@ -129,15 +65,15 @@ TEST(Faults, TheRightExchangePasses) {
 
 TEST(Faults, AnIdentityExchangeIsSeen) {
   const auto row = testing::make_row(documents(), 0);
-  const StepResult got =
-      testing::run_step("smol", Tuning::kLora, {.sp = 2}, {row}, with_exchange<IdentityExchange>());
+  const StepResult got = testing::run_step("smol", Tuning::kLora, {.sp = 2}, {row},
+                                           with_exchange<ExchangeWithoutMessages>());
   EXPECT_FALSE(is_parity(got, one_rank()));
 }
 
 TEST(Faults, KvCopiesThatAreNotSummedAreSeen) {
   const auto row = testing::make_row(documents(), 0);
-  const StepResult got =
-      testing::run_step("smol", Tuning::kLora, {.sp = 2}, {row}, with_exchange<CopiesNotSummed>());
+  const StepResult got = testing::run_step("smol", Tuning::kLora, {.sp = 2}, {row},
+                                           with_exchange<dist_test::UnsummedKvCopies>());
   const StepResult want = one_rank();
   EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-6 * want.loss_sum) << "only gradients go wrong";
   EXPECT_FALSE(is_parity(got, want));
