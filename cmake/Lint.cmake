@@ -3,6 +3,8 @@
 find_program(LONGHAUL_CLANG_FORMAT clang-format)
 find_program(LONGHAUL_CLANG_TIDY clang-tidy)
 set(LONGHAUL_TIDY_FOLDERS base config metrics kernels plan text data)  # those without libtorch
+set(LONGHAUL_TIDY_FILES src/train/adapter_config.cpp src/train/checkpoint_files.cpp src/train/run_folder.cpp
+    src/train/trainer_state.cpp)  # as in train_files
 set(LONGHAUL_STAMPS ${CMAKE_BINARY_DIR}/lint)
 
 function(longhaul_stamp out file kind)
@@ -27,16 +29,18 @@ function(longhaul_add_format)
 endfunction()
 
 function(longhaul_add_tidy)
+  list(TRANSFORM LONGHAUL_TIDY_FILES PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE files)
   foreach(folder ${LONGHAUL_TIDY_FOLDERS})
-    file(GLOB files CONFIGURE_DEPENDS src/${folder}/*.cpp)
-    foreach(file ${files})
-      longhaul_stamp(stamp ${file} tidy)
-      add_custom_command(OUTPUT ${stamp} DEPFILE ${stamp}.d
-        DEPENDS ${file} ${CMAKE_SOURCE_DIR}/.clang-tidy ${CMAKE_SOURCE_DIR}/tests/lint/tidy_file.sh
-        COMMAND ${CMAKE_SOURCE_DIR}/tests/lint/tidy_file.sh ${LONGHAUL_CLANG_TIDY} ${CMAKE_CXX_COMPILER}
-                ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} ${file} ${stamp} COMMENT "clang-tidy ${file}")
-      list(APPEND stamps ${stamp})
-    endforeach()
+    file(GLOB in_folder CONFIGURE_DEPENDS src/${folder}/*.cpp)
+    list(APPEND files ${in_folder})
+  endforeach()
+  foreach(file ${files})
+    longhaul_stamp(stamp ${file} tidy)
+    add_custom_command(OUTPUT ${stamp} DEPFILE ${stamp}.d
+      DEPENDS ${file} ${CMAKE_SOURCE_DIR}/.clang-tidy ${CMAKE_SOURCE_DIR}/tests/lint/tidy_file.sh
+      COMMAND ${CMAKE_SOURCE_DIR}/tests/lint/tidy_file.sh ${LONGHAUL_CLANG_TIDY} ${CMAKE_CXX_COMPILER}
+              ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} ${file} ${stamp} COMMENT "clang-tidy ${file}")
+    list(APPEND stamps ${stamp})
   endforeach()
   add_custom_target(tidy DEPENDS ${stamps})
 endfunction()

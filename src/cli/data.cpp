@@ -50,6 +50,9 @@ void flush_output() {
 int tokenize_file(const config::Config& config) {
   const text::Tokenizer tokenizer = text::Tokenizer::load(config.model.model);
   const std::string& file = config.data_command.tokenize;
+  if (!config.data.dataset.empty() || !config.data.val_dataset.empty()) {
+    base::log_line("--tokenize reads its own file; the data sets are not looked at");
+  }
   const std::string text = base::read_file(file);
   data::tokenize_lines(
       text, file, [&tokenizer](std::string_view line) { return tokenizer.encode(line); },
@@ -93,12 +96,12 @@ int run_data(const config::Config& config) {
       train::make_text_setup(config, config::read_model_config(config.model.model));
   const data::Datasets datasets =
       data::load_datasets(config, data::encoding_of(*text.encoder), data_environment(config));
-  print_statistics(datasets, text, config);
   if (!config.data_command.dump_tokens.empty()) {
     data::dump_tokens(datasets.train, config.data_command.dump_tokens);
     base::log_line(fmt::format("{} samples written to {}", datasets.train.size(),
                                config.data_command.dump_tokens));
   }
+  print_statistics(datasets, text, config);
   flush_output();
   return 0;
 }

@@ -70,7 +70,8 @@ std::vector<OptionSpec> rate_rows() {
           {.name = "lr_scheduler_kwargs",
            .type = OptionType::kRealMap,
            .default_text = "{}",
-           .help = "JSON object: min_lr or min_lr_rate of cosine_with_min_lr"}),
+           .help = "JSON object: num_cycles of both cosines; min_lr or min_lr_rate of "
+                   "cosine_with_min_lr"}),
       row<&TrainOptions::warmup_ratio>({.name = "warmup_ratio",
                                         .type = OptionType::kReal,
                                         .default_text = "0",

@@ -49,6 +49,12 @@ void check_required(const Config& config, Problems& problems) {
   }
 }
 
+void check_tokenize(const Config& config, Problems& problems) {
+  if (!config.data_command.tokenize.empty() && !config.data_command.dump_tokens.empty()) {
+    contradiction(config, problems, "tokenize", "one of --tokenize and --dump_tokens at a time");
+  }
+}
+
 void check_export(const Config& config, Problems& problems) {
   if (config.command != Command::kExport) {
     return;
@@ -138,28 +144,43 @@ void check_evaluation(const Config& config, Problems& problems) {
   }
 }
 
-void check_schedule(const Config& config, Problems& problems) {
+/// transformers' arguments: num_cycles for both cosines, and one of min_lr and min_lr_rate for
+/// cosine_with_min_lr.
+void check_schedule_arguments(const Config& config, Problems& problems) {
   const auto& kwargs = config.train.lr_scheduler_kwargs;
-  if (config.train.max_steps == 0) {
-    contradiction(config, problems, "max_steps", "no step to train", "-1 means by epochs");
-  }
-  if (config.train.lr_scheduler_type != Schedule::kCosineWithMinLr) {
+  const bool with_min = config.train.lr_scheduler_type == Schedule::kCosineWithMinLr;
+  if (!with_min && config.train.lr_scheduler_type != Schedule::kCosine) {
     if (!kwargs.empty()) {
       contradiction(config, problems, "lr_scheduler_kwargs",
-                    "only cosine_with_min_lr takes arguments");
+                    "only cosine and cosine_with_min_lr take arguments");
     }
     return;
   }
-  const bool has_rate = kwargs.count("min_lr_rate") != 0;
-  const bool known = kwargs.size() == 1 && (has_rate || kwargs.count("min_lr") != 0);
-  const bool in_range =
-      known && kwargs.begin()->second >= 0 && (!has_rate || kwargs.begin()->second <= 1);
-  if (!in_range) {
-    problems.push_back({.where = "--lr_scheduler_kwargs",
-                        .what = "cosine_with_min_lr takes one argument",
-                        .got = given_text(config, "lr_scheduler_kwargs"),
-                        .expected = R"({"min_lr": RATE} or {"min_lr_rate": SHARE from 0 to 1})"});
+  std::size_t minima = 0;
+  bool valid = true;
+  for (const auto& [key, value] : kwargs) {
+    const bool is_rate = key == "min_lr_rate";
+    const bool is_minimum = with_min && (is_rate || key == "min_lr");
+    minima += is_minimum ? 1 : 0;
+    valid = valid && (is_minimum || key == "num_cycles") && value >= 0 && (!is_rate || value <= 1);
   }
+  if (!valid || minima != (with_min ? 1 : 0)) {
+    problems.push_back(
+        {.where = "--lr_scheduler_kwargs",
+         .what = with_min ? "cosine_with_min_lr takes one lowest rate" : "cosine takes num_cycles",
+         .got = given_text(config, "lr_scheduler_kwargs"),
+         .expected =
+             with_min
+                 ? R"({"min_lr": RATE} or {"min_lr_rate": SHARE from 0 to 1}, and "num_cycles" if wanted)"
+                 : R"({"num_cycles": NUMBER}; 0.5 is half a cosine)"});
+  }
+}
+
+void check_schedule(const Config& config, Problems& problems) {
+  if (config.train.max_steps == 0) {
+    contradiction(config, problems, "max_steps", "no step to train", "-1 means by epochs");
+  }
+  check_schedule_arguments(config, problems);
 }
 
 void check_report(const Config& config, Problems& problems) {
@@ -178,12 +199,6 @@ void check_activations(const Config& config, Problems& problems) {
       problems.push_back(error.problems().front());
     }
     return;
-  }
-  for (const PolicyPart& part : *parts) {
-    if (part.policy.preset == ActivationPreset::kD2) {
-      contradiction(config, problems, "activation_policy", "D2 is not available yet", "Use D");
-      break;
-    }
   }
   const std::vector<PolicyPart> keep = {{0, {ActivationPreset::kA, false}}};
   if (config.memory.gradient_checkpointing == false && !parts->empty() && *parts != keep) {
@@ -234,6 +249,7 @@ bool is_training(Command command) {
 
 void check_option_rules(const Config& config, Problems& problems) {
   check_required(config, problems);
+  check_tokenize(config, problems);
   check_export(config, problems);
   check_infer(config, problems);
   check_train_type(config, problems);

@@ -1,7 +1,7 @@
-// Small members of the shape structs: element counts, LoRA's scale, what a policy does with each
-// slot.
+// Small members of the shape structs and the pure rules that plan and model share.
 #include "config/shapes.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace longhaul::config {
@@ -39,6 +39,34 @@ SlotAction LayerPolicy::action(Slot slot) const {
     return SlotAction::kRerun;
   }
   return offload ? SlotAction::kHost : SlotAction::kKeep;
+}
+
+std::int64_t lowest_backward_layer(std::span<const ParamSpec> registry, std::int64_t num_layers) {
+  std::int64_t lowest = num_layers;
+  for (const ParamSpec& spec : registry) {
+    if (spec.trainable && spec.kind == ParamKind::kEmbedding) {
+      return 0;
+    }
+    if (spec.trainable && spec.layer >= 0) {
+      lowest = std::min(lowest, spec.layer);
+    }
+  }
+  return lowest;
+}
+
+std::vector<bool> rebuilt_inputs(std::span<const LayerPolicy> policies,
+                                 std::int64_t lowest_backward_layer) {
+  std::vector<bool> rebuilt(policies.size(), false);
+  for (auto i = static_cast<std::size_t>(lowest_backward_layer) + 1; i < policies.size(); ++i) {
+    rebuilt[i] = policies[i].preset == ActivationPreset::kD2 &&
+                 policies[i - 1].preset == ActivationPreset::kD2 && !rebuilt[i - 1];
+  }
+  return rebuilt;
+}
+
+std::int64_t logits_tile_rows(std::int64_t vocab_size, std::int64_t element_bytes) {
+  constexpr std::int64_t kTileBytes = std::int64_t{64} << 20;
+  return std::clamp<std::int64_t>(kTileBytes / (vocab_size * element_bytes), 16, 4096);
 }
 
 }  // namespace longhaul::config

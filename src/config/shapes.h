@@ -148,4 +148,17 @@ struct LayerPolicy {
   bool operator==(const LayerPolicy&) const = default;
 };
 
+/// Lowest layer that has a backward pass: 0 when the embedding trains, `num_layers` when no layer
+/// holds a trained parameter. Layers below it keep nothing.
+std::int64_t lowest_backward_layer(std::span<const ParamSpec> registry, std::int64_t num_layers);
+
+/// For each layer whether it is the second of a D2 pair, whose input is rebuilt from the layer
+/// below instead of kept. Pairs are counted from the first layer of each run of D2, and from
+/// `lowest_backward_layer`.
+std::vector<bool> rebuilt_inputs(std::span<const LayerPolicy> policies,
+                                 std::int64_t lowest_backward_layer);
+
+/// Rows of one logits tile of the LM head: what 64 MiB hold, from 16 to 4096.
+std::int64_t logits_tile_rows(std::int64_t vocab_size, std::int64_t element_bytes);
+
 }  // namespace longhaul::config

@@ -341,7 +341,7 @@ void embedding_scatter(const EmbeddingScatter& a, Stream) {
   });
 }
 
-double sum_of_squares(const float* values, std::int64_t count) {
+double sum_of_squares(const float* values, std::int64_t count, Stream /*stream*/) {
   constexpr std::int64_t kBlock = 1 << 14;
   const std::int64_t blocks = (count + kBlock - 1) / kBlock;
   std::vector<double> partial(static_cast<std::size_t>(blocks), 0.0);

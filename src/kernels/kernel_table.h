@@ -192,8 +192,8 @@ struct KernelTable {
   void (*uniform_noise)(const UniformNoise&, Stream) = nullptr;
   void (*embedding_gather)(const EmbeddingGather&, Stream) = nullptr;
   void (*embedding_scatter)(const EmbeddingScatter&, Stream) = nullptr;
-  /// Sum of squares in fp64, in an order that depends on `count` alone.
-  double (*sum_of_squares)(const float* values, std::int64_t count) = nullptr;
+  /// Sum of squares in fp64, in an order that depends on `count` alone; waits for the stream.
+  double (*sum_of_squares)(const float* values, std::int64_t count, Stream) = nullptr;
 };
 
 /// The CPU kernels for this processor (the best of the instruction sets that were built).

@@ -16,13 +16,7 @@ DecoderModel::DecoderModel(const config::ModelConfig& model, WeightStore& store,
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
     layers_.emplace_back(model, attention, layer);
   }
-  rebuilds_input_.assign(layers_.size(), false);
-  for (std::size_t i = 1; i < layers_.size(); ++i) {
-    const bool pair = policies_[i].preset == config::ActivationPreset::kD2 &&
-                      policies_[i - 1].preset == config::ActivationPreset::kD2;
-    rebuilds_input_[i] = pair && !rebuilds_input_[i - 1] &&
-                         static_cast<std::int64_t>(i) - 1 >= lowest_backward_layer();
-  }
+  rebuilds_input_ = config::rebuilt_inputs(policies_, lowest_backward_layer());
 }
 
 std::int64_t DecoderModel::lowest_backward_layer() const {

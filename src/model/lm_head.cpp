@@ -38,18 +38,14 @@ at::Tensor row_index(Targets& targets) {
   return at::from_blob(targets.rows.data(), {targets.count()}, at::kLong);
 }
 
-std::int64_t tile_rows(const at::Tensor& head) {
-  const std::int64_t row_bytes = head.size(0) * static_cast<std::int64_t>(head.element_size());
-  return std::clamp<std::int64_t>(kLogitsTileBytes / row_bytes, 16, 4096);
-}
-
 /// Runs the head over tiles of `normed` [n, h]. With a gradient scale, `normed` receives d(normed)
 /// tile by tile and the head's weight gradient is added to `dhead` when defined.
 LossSum run_tiles(const at::Tensor& normed, const Targets& targets, const at::Tensor& head,
                   double scale, const at::Tensor& dhead) {
   LossSum loss;
   loss.target_tokens = targets.count();
-  const std::int64_t step = tile_rows(head);
+  const std::int64_t step =
+      config::logits_tile_rows(head.size(0), static_cast<std::int64_t>(head.element_size()));
   const at::Tensor logits =
       at::empty({std::min(step, targets.count()), head.size(0)}, normed.options());
   for (std::int64_t begin = 0; begin < targets.count(); begin += step) {

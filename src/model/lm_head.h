@@ -20,9 +20,6 @@ struct LossSum {
   std::int64_t correct = 0;
 };
 
-/// Largest logits tile in bytes.
-constexpr std::int64_t kLogitsTileBytes = 64 << 20;
-
 /// Loss of `hidden` [S, h] (before the final norm) without gradients.
 LossSum head_loss(const at::Tensor& hidden, std::span<const std::int32_t> labels,
                   const EndWeights& ends, double norm_eps);

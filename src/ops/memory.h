@@ -11,7 +11,7 @@ struct MemoryCounters {
   std::int64_t peak_bytes = 0;
 };
 
-/// Replaces libtorch's host allocator by one that counts (64-byte aligned, freed memory kept for
+/// Replaces libtorch's host allocator by a BlockPool, which counts (64-byte aligned, large blocks kept for
 /// reuse). Idempotent; call before the first tensor is made.
 void install_counting_allocator();
 

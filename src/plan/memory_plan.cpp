@@ -121,9 +121,7 @@ std::int64_t backward_working_set(const Sizes& s) {
 }
 
 std::int64_t head_working_set(const Sizes& s) {
-  const std::int64_t tile_rows = std::min(
-      s.targets,
-      std::clamp<std::int64_t>((std::int64_t{64} << 20) / (s.vocab * s.element), 16, 4096));
+  const std::int64_t tile_rows = std::min(s.targets, config::logits_tile_rows(s.vocab, s.element));
   const std::int64_t widened = s.widens ? tile_rows * (s.vocab + s.hidden) * 4 : 0;
   return (s.local * 2 * s.hidden + s.targets * 2 * s.hidden + tile_rows * s.vocab) * s.element +
          widened;
@@ -147,9 +145,11 @@ RankBytes rank_bytes(const MemoryRequest& request, std::span<const LayerPolicy> 
     }
   }
   std::int64_t smallest_layer = all_slots(s);
-  for (std::size_t i = 0; i < policies.size(); ++i) {
-    const bool second_of_pair = policies[i].preset == ActivationPreset::kD2 && i % 2 == 1;
-    const std::int64_t layer = layer_bytes(s, policies[i], !second_of_pair);
+  const std::int64_t lowest =
+      config::lowest_backward_layer(request.registry, request.model->num_layers);
+  const std::vector<bool> rebuilt = config::rebuilt_inputs(policies, lowest);
+  for (auto i = static_cast<std::size_t>(lowest); i < policies.size(); ++i) {
+    const std::int64_t layer = layer_bytes(s, policies[i], !rebuilt[i]);
     bytes.activations += layer;
     smallest_layer = std::min(smallest_layer, layer);
   }

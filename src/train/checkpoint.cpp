@@ -94,7 +94,8 @@ std::int64_t check_resumable(const fs::path& checkpoint, const RunIdentity& iden
   return json["global_step"].get<std::int64_t>();
 }
 
-void CheckpointWriter::continue_from(const TrainerState& state) {
+void CheckpointWriter::continue_from(const TrainerState& state, const fs::path& checkpoint) {
+  last_ = checkpoint.string();
   best_metric_ = state.best_metric;
   best_ = state.best_model_checkpoint;
 }

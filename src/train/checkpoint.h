@@ -47,8 +47,9 @@ class CheckpointWriter {
  public:
   explicit CheckpointWriter(CheckpointParts parts) : parts_(std::move(parts)) {}
 
-  /// Goes on with the best checkpoint of the run that is resumed from.
-  void continue_from(const TrainerState& state);
+  /// Goes on from `checkpoint` of an earlier run: it is the last one and `state` names the best one
+  /// until this run saves.
+  void continue_from(const TrainerState& state, const std::filesystem::path& checkpoint);
   /// Writes `checkpoint-N` whole or not at all, updates links, removes what --save_total_limit
   /// allows.
   void save(const SaveRequest& request);

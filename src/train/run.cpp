@@ -148,6 +148,7 @@ class Run {
     const std::int64_t step = check_resumable(point.checkpoint, identity_);
     read_optimizer(point.checkpoint, *parameters_, *optimizer_);
     resumed_state_ = read_trainer_state(point.checkpoint);
+    resumed_from_ = point.checkpoint;
     say(fmt::format("resumed from {} after step {}", point.checkpoint.string(), step));
     return step;
   }
@@ -198,7 +199,10 @@ class Run {
                                   .weights_dtype = compute_dtype(config_, model_config_),
                                   .identity = identity_});
     if (resumed_state_) {
-      checkpoints.continue_from(*resumed_state_);
+      checkpoints.continue_from(*resumed_state_, resumed_from_);
+    }
+    if (start_step >= schedule_->total_steps()) {
+      say(fmt::format("all {} steps were trained before: nothing is left to do", start_step));
     }
     surroundings_.hooks.activity("step");
     const TrainResult result =
@@ -238,6 +242,7 @@ class Run {
   std::unique_ptr<model::DecoderModel> decoder_;
   RunIdentity identity_;
   std::optional<TrainerState> resumed_state_;
+  std::filesystem::path resumed_from_;
   fs::path run_folder_;
   std::unique_ptr<Recorder> recorder_;
 };

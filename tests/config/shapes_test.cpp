@@ -41,6 +41,37 @@ TEST(LayerPolicy, OffloadMovesExactlyWhatWouldBeKept) {
   }
 }
 
+TEST(RebuiltInputs, PairsFromTheFirstLayerOfEachRunAboveTheFrozenOnes) {
+  const LayerPolicy d{ActivationPreset::kD, false};
+  const LayerPolicy d2{ActivationPreset::kD2, false};
+  const std::vector<LayerPolicy> policies = {d, d2, d2, d2, d, d2, d2, d2, d2};
+  EXPECT_EQ(rebuilt_inputs(policies, 0),
+            (std::vector<bool>{false, false, true, false, false, false, true, false, true}));
+  // Layer 6 is the lowest with a backward pass: it keeps its input.
+  EXPECT_EQ(rebuilt_inputs(policies, 6),
+            (std::vector<bool>{false, false, false, false, false, false, false, true, false}));
+  EXPECT_EQ(rebuilt_inputs(policies, 9), std::vector<bool>(9, false));
+}
+
+TEST(LowestBackwardLayer, IsTheLowestWithATrainedParameter) {
+  const ParamSpec embedding{.kind = ParamKind::kEmbedding};
+  const ParamSpec second{.layer = 2};
+  const ParamSpec third{.layer = 3, .trainable = true};
+  const ParamSpec head{.kind = ParamKind::kHead, .trainable = true};
+  EXPECT_EQ(lowest_backward_layer(std::vector{embedding, second, third, head}, 5), 3);
+  EXPECT_EQ(lowest_backward_layer(std::vector{embedding, second, head}, 5), 5);
+  ParamSpec trained = embedding;
+  trained.trainable = true;
+  EXPECT_EQ(lowest_backward_layer(std::vector{trained, third}, 5), 0);
+}
+
+TEST(LogitsTile, HoldsSixtyFourMebibytesWithinItsLimits) {
+  EXPECT_EQ(logits_tile_rows(49152, 4), 341);
+  EXPECT_EQ(logits_tile_rows(1 << 20, 4), 16);
+  EXPECT_EQ(logits_tile_rows(1 << 24, 4), 16);
+  EXPECT_EQ(logits_tile_rows(100, 2), 4096);
+}
+
 TEST(LoraSpec, ScalesByRankOrItsRoot) {
   EXPECT_DOUBLE_EQ((LoraSpec{.rank = 16, .alpha = 32}.scale()), 2.0);
   EXPECT_DOUBLE_EQ((LoraSpec{.rank = 16, .alpha = 32, .rslora = true}.scale()), 8.0);

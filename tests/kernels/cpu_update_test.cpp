@@ -195,8 +195,9 @@ TEST_P(UpdateKernels, SumOfSquaresIsRightAndTheSameForAnyNumberOfThreads) {
     }
     double one = -1;
     double three = -2;
-    testing::with_threads(1, [&] { one = table().sum_of_squares(values.data(), count); });
-    testing::with_threads(3, [&] { three = table().sum_of_squares(values.data(), count); });
+    testing::with_threads(1, [&] { one = table().sum_of_squares(values.data(), count, nullptr); });
+    testing::with_threads(3,
+                          [&] { three = table().sum_of_squares(values.data(), count, nullptr); });
     EXPECT_EQ(one, three) << count;
     EXPECT_NEAR(one, static_cast<double>(want), 1e-12 * static_cast<double>(want)) << count;
   }
@@ -204,11 +205,11 @@ TEST_P(UpdateKernels, SumOfSquaresIsRightAndTheSameForAnyNumberOfThreads) {
 
 TEST_P(UpdateKernels, SumOfSquaresDoesNotOverflowAndShowsWhatIsNotFinite) {
   std::vector<float> values(20000, 1e30F);
-  EXPECT_NEAR(table().sum_of_squares(values.data(), 20000) / 2e64, 1, 1e-6);
+  EXPECT_NEAR(table().sum_of_squares(values.data(), 20000, nullptr) / 2e64, 1, 1e-6);
   values[17000] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_TRUE(std::isnan(table().sum_of_squares(values.data(), 20000)));
+  EXPECT_TRUE(std::isnan(table().sum_of_squares(values.data(), 20000, nullptr)));
   values[17000] = std::numeric_limits<float>::infinity();
-  EXPECT_TRUE(std::isinf(table().sum_of_squares(values.data(), 20000)));
+  EXPECT_TRUE(std::isinf(table().sum_of_squares(values.data(), 20000, nullptr)));
 }
 
 }  // namespace

@@ -117,7 +117,7 @@ TEST(LmHead, GradientEqualsFiniteDifferencesOfTheLossAlone) {
 TEST(LmHead, BordersOfTilesDoNotShow) {
   at::manual_seed(3);
   constexpr std::int64_t kVocab = 1 << 20;
-  static_assert(model::kLogitsTileBytes / (kVocab * 4) == 16);
+  ASSERT_EQ(config::logits_tile_rows(kVocab, 4), 16);
   const model::EndWeights ends = make_ends(kVocab, 3);
   const at::Tensor hidden = at::randn({36, 3});
   std::vector<std::int32_t> labels(36);

@@ -40,6 +40,19 @@ TEST_F(MemoryPlan, CountsWhatEveryPresetKeepsPerToken) {
   EXPECT_DOUBLE_EQ(kept_per_token("D2"), 14.0 * 7168 + u);
 }
 
+TEST_F(MemoryPlan, PairsFromTheFirstLayerOfARun) {
+  const double u = 28.0 * 7 * 16 * 2;
+  // One of D, then 27 of D2: 14 of them keep their input.
+  EXPECT_DOUBLE_EQ(kept_per_token("1xD,27xD2"), 15.0 * 7168 + u);
+}
+
+TEST_F(MemoryPlan, CountsNothingBelowTheLowestTrainedLayer) {
+  for (config::ParamSpec& spec : registry_) {
+    spec.trainable = spec.trainable && spec.layer >= 20;
+  }
+  EXPECT_DOUBLE_EQ(kept_per_token("D"), 8.0 * 7168 + 28.0 * 7 * 16 * 2);
+}
+
 TEST_F(MemoryPlan, HalvesActivationsOnTwoRanks) {
   plan::MemoryRequest two = request(32768, "A");
   const std::int64_t one = plan::make_memory_plan(two).bytes.activations;

@@ -154,7 +154,9 @@ TEST(Checkpoints, ALimitNeverRemovesTheBestOrTheNewest) {
 
 TEST(Checkpoints, OfAResumedRunGoOnWithTheBestOfTheEarlierOne) {
   Subject setup;
-  setup.writer->continue_from({.best_metric = 1.5, .best_model_checkpoint = "/old/checkpoint-9"});
+  setup.writer->continue_from({.best_metric = 1.5, .best_model_checkpoint = "/old/checkpoint-9"},
+                              "/old/checkpoint-12");
+  EXPECT_EQ(setup.writer->summary().last_model_checkpoint, "/old/checkpoint-12");
   setup.save(10, 2.0);
   EXPECT_EQ(setup.writer->summary().best_model_checkpoint, "/old/checkpoint-9");
   EXPECT_EQ(read_trainer_state(setup.out("checkpoint-10")).best_metric, 1.5);

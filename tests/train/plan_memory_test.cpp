@@ -96,6 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"lora_attention_kept", testing::Tuning::kLora, "C"},
                       Case{"lora_checkpoint", testing::Tuning::kLora, "D"},
                       Case{"lora_pairs", testing::Tuning::kLora, "D2"},
+                      Case{"lora_pairs_from_an_odd_layer", testing::Tuning::kLora, "1xD,5xD2"},
                       Case{"lora_mixed", testing::Tuning::kLora, "3xA,3xD"},
                       Case{"full_keep", testing::Tuning::kFull, "A"},
                       Case{"lora_two_ranks", testing::Tuning::kLora, "A", 2},

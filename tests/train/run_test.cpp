@@ -220,6 +220,17 @@ TEST(ResumedRun, MayTrainLongerThanThePreviousOne) {
             test::get_file(run.path("long/checkpoint-5/adapter_model.safetensors")));
 }
 
+TEST(ResumedRun, OfAFinishedRunSaysSoAndNamesItsCheckpoint) {
+  TinyRun run;
+  const Words words = {"--max_steps", "2"};
+  run.train("a", words);
+  const std::string last = run.path("a/checkpoint-2").string();
+  const RunResult result = run.train("b", join(words, {"--resume_from_checkpoint", last}));
+  EXPECT_EQ(result.summary.last_model_checkpoint, last);
+  EXPECT_EQ(result.summary.global_step, 2);
+  EXPECT_THAT(run.lines, ::testing::Contains(HasSubstr("all 2 steps were trained before")));
+}
+
 TEST(ResumedRun, NeedsTheTrainingState) {
   TinyRun run;
   const Words words = {"--max_steps", "2", "--save_only_model", "true"};
