@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -99,6 +100,24 @@ GpuReport find_gpus() {
     shutdown();
   }
   return report;
+}
+
+std::int64_t usable_gpus(const char* visible_devices) {
+  std::error_code ignored;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  if (!std::filesystem::exists(program.parent_path() / "liblonghaul_cuda.so", ignored)) {
+    return 0;
+  }
+  const auto present = static_cast<std::int64_t>(find_gpus().gpus.size());
+  if (visible_devices == nullptr) {
+    return present;
+  }
+  // As CUDA reads it: a list of numbers or names; the first invalid one ends it.
+  const std::string text = visible_devices;
+  if (text.empty() || text.front() == '-') {
+    return 0;
+  }
+  return std::min(present, std::int64_t{1} + std::count(text.begin(), text.end(), ','));
 }
 
 std::int64_t available_memory_bytes() {

@@ -25,6 +25,10 @@ struct GpuReport {
 /// Asks the driver's management library; empty without a driver.
 GpuReport find_gpus();
 
+/// GPUs that ranks started here can use: those of CUDA_VISIBLE_DEVICES (its text, null when unset),
+/// none when this program has no GPU part beside it.
+std::int64_t usable_gpus(const char* visible_devices);
+
 /// Memory that can be allocated without swapping, 0 when the system does not say.
 std::int64_t available_memory_bytes();
 /// Cores this process may use.

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/launch.h"
+#include "cli/machine.h"
 #include "cli/versions.h"
 #include "config/options.h"
 #include "config/rules.h"
@@ -158,11 +159,16 @@ int run_with_options(config::Command command, const Words& words, Session& sessi
   }
   apply_environment(parsed, argv);
   const dist::Environment environment = dist::process_environment();
-  if (config::is_training(command)) {
+  const bool trains = command == config::Command::kSft || command == config::Command::kPt;
+  if (trains) {
     session.emplace(environment);
   }
-  const config::Config config = config::load_config(parsed, launch_numbers(command, environment));
-  if (config::is_training(command)) {
+  config::LaunchInfo launch = launch_numbers(command, environment);
+  if (trains) {
+    launch.usable_gpus = usable_gpus(std::getenv("CUDA_VISIBLE_DEVICES"));  // NOLINT: one thread
+  }
+  const config::Config config = config::load_config(parsed, launch);
+  if (trains) {
     return train(config, environment, session, argv);
   }
   install_log(config);

@@ -96,7 +96,7 @@ void check_train_type(const Config& config, Problems& problems) {
                     fmt::format("Leave it out, or use --train_type {}", full ? "lora" : "full"));
     }
   };
-  if (!is_training(config.command)) {
+  if (!describes_training(config.command)) {
     return;
   }
   if (full) {
@@ -131,7 +131,7 @@ void check_data(const Config& config, Problems& problems) {
 }
 
 void check_evaluation(const Config& config, Problems& problems) {
-  if (!is_training(config.command) || !config.data.val_dataset.empty() ||
+  if (!describes_training(config.command) || !config.data.val_dataset.empty() ||
       config.data.split_dataset_ratio > 0) {
     return;
   }
@@ -243,7 +243,7 @@ void check_offload_on_cpu(const Config& config, Problems& problems) {
 
 }  // namespace
 
-bool is_training(Command command) {
+bool describes_training(Command command) {
   return command == Command::kSft || command == Command::kPt || command == Command::kPlan;
 }
 
@@ -262,7 +262,7 @@ void check_option_rules(const Config& config, Problems& problems) {
 }
 
 void check_device_rules(const Config& config, base::Dtype model_dtype, Problems& problems) {
-  const bool computes = is_training(config.command) || config.command == Command::kInfer;
+  const bool computes = describes_training(config.command) || config.command == Command::kInfer;
   const bool planned_elsewhere =
       config.command == Command::kPlan &&
       (!config.plan.plan_device.empty() || config.memory.gpu_memory_limit_bytes.has_value());

@@ -9,7 +9,7 @@
 namespace longhaul::config {
 
 /// sft, pt and plan.
-bool is_training(Command command);
+bool describes_training(Command command);
 
 /// Required options that are missing, and options that contradict each other.
 void check_option_rules(const Config& config, std::vector<base::Problem>& problems);

@@ -47,7 +47,7 @@ void decide_plain_defaults(Config& config) {
   config.output.eval_steps = config.output.eval_steps.value_or(config.output.save_steps);
   config.learning_rate = config.train.learning_rate.value_or(is_full(config) ? 1e-5 : 1e-4);
   config.train.learning_rate = config.learning_rate;
-  if (!is_full(config) && config.tuning.adapters.empty() && is_training(config.command)) {
+  if (!is_full(config) && config.tuning.adapters.empty() && describes_training(config.command)) {
     config.tuning.lora_rank = config.tuning.lora_rank.value_or(8);
     config.tuning.lora_alpha = config.tuning.lora_alpha.value_or(32);
     config.tuning.lora_dropout = config.tuning.lora_dropout.value_or(0.05);
@@ -68,7 +68,7 @@ void decide_training(Config& config) {
 void check_against_model(Config& config, const ModelConfig& model, Problems& problems) {
   decide_lengths(config, model, problems);
   check_device_rules(config, model.dtype, problems);
-  if (!is_training(config.command)) {
+  if (!describes_training(config.command)) {
     return;
   }
   decide_mesh(config, model, problems);

@@ -19,7 +19,7 @@ namespace {
 
 struct Choice {
   KernelTable table;
-  const char* name;
+  const char* name = "";
 };
 
 Choice choose() {
@@ -40,8 +40,8 @@ Choice choose() {
 }
 
 const Choice& choice() {
-  static const Choice chosen = choose();
-  return chosen;
+  static const Choice kChosen = choose();
+  return kChosen;
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ at::Tensor DecoderModel::embed(const dist::LocalBatch& batch, const RowContext& 
 
 LossSum DecoderModel::forward_backward(const dist::LocalBatch& batch, double scale,
                                        const RandomAddress& random, GradSink& sink) {
-  const RowContext context(batch, *model_, random);
+  const RowContext context(batch, *model_, random, store_->ends().embedding.device());
   attention_->set_row(context);
   const std::int64_t lowest = lowest_backward_layer();
   std::vector<LayerSlots> slots(layers_.size());
@@ -94,7 +94,7 @@ void DecoderModel::walk_backward(at::Tensor dx, const RowContext& context,
 }
 
 at::Tensor DecoderModel::hidden_states(const dist::LocalBatch& batch) {
-  const RowContext context(batch, *model_, RandomAddress{});
+  const RowContext context(batch, *model_, RandomAddress{}, store_->ends().embedding.device());
   attention_->set_row(context);
   at::Tensor x = embed(batch, context);
   for (std::size_t i = 0; i < layers_.size(); ++i) {

@@ -34,8 +34,8 @@ Targets find_targets(std::span<const std::int32_t> labels) {
   return targets;
 }
 
-at::Tensor row_index(Targets& targets) {
-  return at::from_blob(targets.rows.data(), {targets.count()}, at::kLong);
+at::Tensor row_index(Targets& targets, at::Device device) {
+  return at::from_blob(targets.rows.data(), {targets.count()}, at::kLong).to(device);
 }
 
 /// Runs the head over tiles of `normed` [n, h]. With a gradient scale, `normed` receives d(normed)
@@ -78,7 +78,7 @@ LossSum head_loss(const at::Tensor& hidden, std::span<const std::int32_t> labels
   if (targets.count() == 0) {
     return {};
   }
-  const at::Tensor selected = at::index_select(hidden, 0, row_index(targets));
+  const at::Tensor selected = at::index_select(hidden, 0, row_index(targets, hidden.device()));
   ops::rms_norm(selected, ends.final_norm.weight, norm_eps, selected);
   return run_tiles(selected, targets, ends.head, 0, at::Tensor());
 }
@@ -96,7 +96,7 @@ HeadBackward head_loss_backward(const at::Tensor& hidden, std::span<const std::i
     result.dhidden = at::zeros_like(hidden);
   }
   if (targets.count() > 0) {
-    const at::Tensor index = row_index(targets);
+    const at::Tensor index = row_index(targets, hidden.device());
     const at::Tensor selected = at::index_select(hidden, 0, index);
     const at::Tensor normed = at::empty_like(selected);
     const at::Tensor rstd = ops::rms_norm(selected, ends.final_norm.weight, norm_eps, normed);

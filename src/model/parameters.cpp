@@ -43,8 +43,12 @@ std::int64_t align_up(std::int64_t value) {
 
 }  // namespace
 
-Parameters::Parameters(std::vector<config::ParamSpec> registry, at::ScalarType compute)
-    : registry_(std::move(registry)), compute_type_(compute), places_(registry_.size()) {
+Parameters::Parameters(std::vector<config::ParamSpec> registry, at::ScalarType compute,
+                       at::Device device)
+    : registry_(std::move(registry)),
+      compute_type_(compute),
+      device_(device),
+      places_(registry_.size()) {
   std::map<std::string, std::size_t> group_of;
   std::vector<std::vector<std::int64_t>> groups;
   for (std::size_t i = 0; i < registry_.size(); ++i) {
@@ -74,8 +78,8 @@ void Parameters::plan_segments(const std::vector<std::vector<std::int64_t>>& gro
       }
     }
   }
-  flat_master_ = at::zeros({align_up(offset)}, at::kFloat);
-  flat_gradient_ = at::zeros({align_up(offset)}, at::kFloat);
+  flat_master_ = at::zeros({align_up(offset)}, at::TensorOptions(device_).dtype(at::kFloat));
+  flat_gradient_ = at::zeros({align_up(offset)}, at::TensorOptions(device_).dtype(at::kFloat));
   for (const FlatSegment& segment : segments_) {
     const config::ParamSpec& spec = registry_[static_cast<std::size_t>(segment.param)];
     Place& place = places_[static_cast<std::size_t>(segment.param)];
@@ -101,7 +105,8 @@ void Parameters::allocate(const std::vector<std::vector<std::int64_t>>& groups) 
     for (const std::int64_t param : group) {
       elements += registry_[static_cast<std::size_t>(param)].num_elements();
     }
-    const at::Tensor buffer = at::empty({elements}, compute_type_);
+    const at::Tensor buffer =
+        at::empty({elements}, at::TensorOptions(device_).dtype(compute_type_));
     std::int64_t offset = 0;
     for (const std::int64_t param : group) {
       const config::ParamSpec& spec = registry_[static_cast<std::size_t>(param)];

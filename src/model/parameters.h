@@ -26,7 +26,8 @@ struct FlatSegment {
 class Parameters {
  public:
   /// Allocates (values are undefined until loaded). `compute` is float32 or bfloat16.
-  Parameters(std::vector<config::ParamSpec> registry, at::ScalarType compute);
+  Parameters(std::vector<config::ParamSpec> registry, at::ScalarType compute,
+             at::Device device = at::kCPU);
 
   [[nodiscard]] const std::vector<config::ParamSpec>& registry() const { return registry_; }
   /// Number of a parameter by name; −1 when the registry has none of that name.
@@ -69,6 +70,7 @@ class Parameters {
 
   std::vector<config::ParamSpec> registry_;
   at::ScalarType compute_type_;
+  at::Device device_;
   std::map<std::string, std::int64_t> by_name_;
   std::vector<Place> places_;
   std::vector<FlatSegment> segments_;

@@ -9,7 +9,7 @@
 namespace longhaul::model {
 
 RowContext::RowContext(const dist::LocalBatch& batch, const config::ModelConfig& model,
-                       const RandomAddress& random)
+                       const RandomAddress& random, at::Device device)
     : batch_(&batch), random_(random) {
   const std::vector<float> frequencies = config::rope_inverse_frequencies(model);
   // Attention sees the whole row, so the table covers it; positions restart at every document.
@@ -18,7 +18,7 @@ RowContext::RowContext(const dist::LocalBatch& batch, const config::ModelConfig&
     std::iota(positions.begin() + batch.cu_seqlens[doc],
               positions.begin() + batch.cu_seqlens[doc + 1], 0);
   }
-  rope_ = ops::make_rope_table(positions, frequencies);
+  rope_ = ops::make_rope_table(positions, frequencies, device);
   if (random.lora_dropout == 0 && random.neftune_alpha == 0) {
     return;
   }

@@ -27,7 +27,7 @@ struct RandomAddress {
 class RowContext {
  public:
   RowContext(const dist::LocalBatch& batch, const config::ModelConfig& model,
-             const RandomAddress& random);
+             const RandomAddress& random, at::Device device = at::kCPU);
 
   [[nodiscard]] const dist::LocalBatch& batch() const { return *batch_; }
   [[nodiscard]] std::int64_t local_tokens() const { return batch_->my_tokens.size(); }

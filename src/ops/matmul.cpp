@@ -42,6 +42,11 @@ void weight_gradient(const at::Tensor& dy, const at::Tensor& x, double alpha,
     return;
   }
   at::Tensor result = out;
+  if (dy.is_cuda() && dy.scalar_type() != at::kFloat) {
+    // The GPU's product of 16-bit operands sums and delivers fp32 by itself.
+    result.add_(at::mm(dy.t(), x, at::kFloat), alpha);
+    return;
+  }
   const at::Tensor left = dy.to(at::kFloat);  // no copy when it is fp32 already
   const at::Tensor right = x.to(at::kFloat);
   at::addmm_out(result, result, left.t(), right, /*beta=*/1, alpha);

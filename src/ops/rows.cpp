@@ -1,12 +1,16 @@
 #include "ops/rows.h"
 
+#include <ATen/ops/cos.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sin.h>
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "base/error.h"
-#include "kernels/kernel_table.h"
+#include "ops/backend.h"
 
 namespace longhaul::ops {
 namespace {
@@ -29,8 +33,7 @@ struct Rows {
 };
 
 Rows rows_of(const at::Tensor& tensor, std::string_view name, base::Dtype dtype) {
-  LONGHAUL_ASSERT(tensor.defined() && tensor.dim() == 2 && tensor.device().is_cpu(),
-                  fmt::format("{} is a matrix on the CPU", name));
+  LONGHAUL_ASSERT(tensor.defined() && tensor.dim() == 2, fmt::format("{} is a matrix", name));
   LONGHAUL_ASSERT(tensor.size(1) <= 1 || tensor.stride(1) == 1,
                   fmt::format("columns of {} are neighbours in memory", name));
   LONGHAUL_ASSERT(element_type(tensor, name) == dtype,
@@ -50,6 +53,26 @@ void check_fp32(const at::Tensor& tensor, std::int64_t count, std::string_view n
       fmt::format("{} is contiguous float32 with {} elements", name, count));
 }
 
+/// Values of the host as the kernels of `device` read them: themselves on the CPU, a copy elsewhere.
+template <typename T>
+at::Tensor device_copy(std::span<const T> values, at::ScalarType type, at::Device device) {
+  const at::Tensor host = at::from_blob(const_cast<T*>(values.data()),
+                                        {static_cast<std::int64_t>(values.size())}, type);
+  return device.is_cpu() ? host : host.to(device);
+}
+
+const std::uint64_t* key_words(const at::Tensor& keys) {
+  return static_cast<const std::uint64_t*>(keys.const_data_ptr());
+}
+
+/// The kernels of a tensor's device and the stream to run them on.
+struct Launcher {
+  explicit Launcher(const at::Tensor& tensor)
+      : kernels(*backend_of(tensor).kernels), stream(backend_of(tensor).stream()) {}
+  const kernels::KernelTable& kernels;
+  kernels::Stream stream;
+};
+
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x_SW, const at::Tensor& weight_W, double eps,
@@ -61,7 +84,7 @@ at::Tensor rms_norm(const at::Tensor& x_SW, const at::Tensor& weight_W, double e
   const std::int64_t width = weight_W.numel();
   LONGHAUL_ASSERT(width > 0 && x.width % width == 0, "columns are whole groups of the norm");
   const std::int64_t groups = x.width / width;
-  at::Tensor rstd = at::empty({x.rows, groups}, at::kFloat);
+  at::Tensor rstd = at::empty({x.rows, groups}, x_SW.options().dtype(at::kFloat));
   kernels::RmsNormForward args{.dtype = dtype,
                                .x = x.data,
                                .x_pitch = x.pitch,
@@ -77,7 +100,8 @@ at::Tensor rms_norm(const at::Tensor& x_SW, const at::Tensor& weight_W, double e
     args.y = y.data;
     args.y_pitch = y.pitch;
   }
-  kernels::cpu_kernels().rms_norm_forward(args, nullptr);
+  const Launcher device(x_SW);
+  device.kernels.rms_norm_forward(args, device.stream);
   return rstd;
 }
 
@@ -115,13 +139,20 @@ void rms_norm_backward(const at::Tensor& dy_SW, const at::Tensor& x_SW, const at
     check_fp32(dweight_W, width, "dweight");
     args.dweight = dweight_W.data_ptr<float>();
   }
-  kernels::cpu_kernels().rms_norm_backward(args, nullptr);
+  const Launcher device(x_SW);
+  device.kernels.rms_norm_backward(args, device.stream);
 }
 
 RopeTable make_rope_table(std::span<const std::int32_t> positions,
-                          std::span<const float> inverse_frequencies) {
+                          std::span<const float> inverse_frequencies, at::Device device) {
   const auto rows = static_cast<std::int64_t>(positions.size());
   const auto half = static_cast<std::int64_t>(inverse_frequencies.size());
+  if (!device.is_cpu()) {
+    const at::Tensor position = device_copy(positions, at::kInt, device).to(at::kFloat);
+    const at::Tensor angle = at::mul(
+        position.unsqueeze(1), device_copy(inverse_frequencies, at::kFloat, device).unsqueeze(0));
+    return {at::cos(angle), at::sin(angle)};
+  }
   RopeTable table{at::empty({rows, half}, at::kFloat), at::empty({rows, half}, at::kFloat)};
   auto* cosine = table.cosine.data_ptr<float>();
   auto* sine = table.sine.data_ptr<float>();
@@ -145,16 +176,17 @@ void rope(const at::Tensor& x_SW, const RopeTable& table, std::int64_t head_dim,
   LONGHAUL_ASSERT(head_dim % 2 == 0 && x.width % head_dim == 0, "x holds whole heads");
   check_fp32(table.cosine, x.rows * head_dim / 2, "cosine");
   check_fp32(table.sine, x.rows * head_dim / 2, "sine");
-  kernels::cpu_kernels().rope({.dtype = dtype,
-                               .x = x.data,
-                               .pitch = x.pitch,
-                               .cosine = table.cosine.data_ptr<float>(),
-                               .sine = table.sine.data_ptr<float>(),
-                               .rows = x.rows,
-                               .heads = x.width / head_dim,
-                               .head_dim = head_dim,
-                               .inverse = direction == RopeDirection::kInverse},
-                              nullptr);
+  const Launcher device(x_SW);
+  device.kernels.rope({.dtype = dtype,
+                       .x = x.data,
+                       .pitch = x.pitch,
+                       .cosine = table.cosine.data_ptr<float>(),
+                       .sine = table.sine.data_ptr<float>(),
+                       .rows = x.rows,
+                       .heads = x.width / head_dim,
+                       .head_dim = head_dim,
+                       .inverse = direction == RopeDirection::kInverse},
+                      device.stream);
 }
 
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
@@ -162,14 +194,15 @@ void swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
   const Rows in = rows_of(gate_up, "gate_up", dtype);
   const Rows result = rows_of(out, "out", dtype);
   check_shape(result, in.rows, in.width / 2, "out");
-  kernels::cpu_kernels().swiglu_forward({.dtype = dtype,
-                                         .gate_up = in.data,
-                                         .gate_up_pitch = in.pitch,
-                                         .out = result.data,
-                                         .out_pitch = result.pitch,
-                                         .rows = in.rows,
-                                         .width = in.width / 2},
-                                        nullptr);
+  const Launcher device(gate_up);
+  device.kernels.swiglu_forward({.dtype = dtype,
+                                 .gate_up = in.data,
+                                 .gate_up_pitch = in.pitch,
+                                 .out = result.data,
+                                 .out_pitch = result.pitch,
+                                 .rows = in.rows,
+                                 .width = in.width / 2},
+                                device.stream);
 }
 
 void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up,
@@ -180,16 +213,17 @@ void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up,
   const Rows result = rows_of(dgate_up, "dgate_up", dtype);
   check_shape(gradient, in.rows, in.width / 2, "dout");
   check_shape(result, in.rows, in.width, "dgate_up");
-  kernels::cpu_kernels().swiglu_backward({.dtype = dtype,
-                                          .gate_up = in.data,
-                                          .gate_up_pitch = in.pitch,
-                                          .dout = gradient.data,
-                                          .dout_pitch = gradient.pitch,
-                                          .dgate_up = result.data,
-                                          .dgate_up_pitch = result.pitch,
-                                          .rows = in.rows,
-                                          .width = in.width / 2},
-                                         nullptr);
+  const Launcher device(gate_up);
+  device.kernels.swiglu_backward({.dtype = dtype,
+                                  .gate_up = in.data,
+                                  .gate_up_pitch = in.pitch,
+                                  .dout = gradient.data,
+                                  .dout_pitch = gradient.pitch,
+                                  .dgate_up = result.data,
+                                  .dgate_up_pitch = result.pitch,
+                                  .rows = in.rows,
+                                  .width = in.width / 2},
+                                 device.stream);
 }
 
 TileLoss cross_entropy(const at::Tensor& logits_SV, std::span<const std::int32_t> labels,
@@ -197,22 +231,27 @@ TileLoss cross_entropy(const at::Tensor& logits_SV, std::span<const std::int32_t
   const base::Dtype dtype = element_type(logits_SV, "logits");
   const Rows logits = rows_of(logits_SV, "logits", dtype);
   LONGHAUL_ASSERT(logits.rows == static_cast<std::int64_t>(labels.size()), "one label per row");
-  std::vector<double> row_loss(labels.size());
-  std::vector<std::uint8_t> correct(labels.size());
-  kernels::cpu_kernels().cross_entropy({.dtype = dtype,
-                                        .logits = logits.data,
-                                        .pitch = logits.pitch,
-                                        .labels = labels.data(),
-                                        .row_loss = row_loss.data(),
-                                        .correct = correct.data(),
-                                        .rows = logits.rows,
-                                        .vocab = logits.width,
-                                        .gradient_scale = static_cast<float>(gradient_scale)},
-                                       nullptr);
+  const auto options = logits_SV.options();
+  const at::Tensor labels_on_device = device_copy(labels, at::kInt, logits_SV.device());
+  const at::Tensor row_loss = at::empty({logits.rows}, options.dtype(at::kDouble));
+  const at::Tensor correct = at::empty({logits.rows}, options.dtype(at::kByte));
+  const Launcher device(logits_SV);
+  device.kernels.cross_entropy({.dtype = dtype,
+                                .logits = logits.data,
+                                .pitch = logits.pitch,
+                                .labels = labels_on_device.data_ptr<std::int32_t>(),
+                                .row_loss = row_loss.data_ptr<double>(),
+                                .correct = correct.data_ptr<std::uint8_t>(),
+                                .rows = logits.rows,
+                                .vocab = logits.width,
+                                .gradient_scale = static_cast<float>(gradient_scale)},
+                               device.stream);
+  const at::Tensor losses = row_loss.cpu();
+  const at::Tensor hits = correct.cpu();
   TileLoss tile;
-  for (std::size_t row = 0; row < labels.size(); ++row) {
-    tile.loss_sum += row_loss[row];
-    tile.correct += correct[row];
+  for (std::int64_t row = 0; row < logits.rows; ++row) {
+    tile.loss_sum += losses.const_data_ptr<double>()[row];
+    tile.correct += hits.const_data_ptr<std::uint8_t>()[row];
   }
   return tile;
 }
@@ -223,14 +262,16 @@ void embedding_gather(const at::Tensor& table_VW, std::span<const std::int32_t> 
   const Rows out = rows_of(out_SW, "out", dtype);
   check_shape(out, static_cast<std::int64_t>(ids.size()), table_VW.size(1), "out");
   LONGHAUL_ASSERT(table_VW.is_contiguous(), "the embedding table is contiguous");
-  kernels::cpu_kernels().embedding_gather({.dtype = dtype,
-                                           .table = table_VW.data_ptr(),
-                                           .ids = ids.data(),
-                                           .out = out.data,
-                                           .out_pitch = out.pitch,
-                                           .rows = out.rows,
-                                           .width = out.width},
-                                          nullptr);
+  const at::Tensor ids_on_device = device_copy(ids, at::kInt, table_VW.device());
+  const Launcher device(table_VW);
+  device.kernels.embedding_gather({.dtype = dtype,
+                                   .table = table_VW.data_ptr(),
+                                   .ids = ids_on_device.data_ptr<std::int32_t>(),
+                                   .out = out.data,
+                                   .out_pitch = out.pitch,
+                                   .rows = out.rows,
+                                   .width = out.width},
+                                  device.stream);
 }
 
 void embedding_scatter(const at::Tensor& dout_SW, std::span<const std::int32_t> ids,
@@ -239,14 +280,16 @@ void embedding_scatter(const at::Tensor& dout_SW, std::span<const std::int32_t> 
   const Rows dout = rows_of(dout_SW, "dout", dtype);
   check_shape(dout, static_cast<std::int64_t>(ids.size()), dtable_VW.size(1), "dout");
   check_fp32(dtable_VW, dtable_VW.numel(), "dtable");
-  kernels::cpu_kernels().embedding_scatter({.dtype = dtype,
-                                            .dout = dout.data,
-                                            .dout_pitch = dout.pitch,
-                                            .ids = ids.data(),
-                                            .dtable = dtable_VW.data_ptr<float>(),
-                                            .rows = dout.rows,
-                                            .width = dout.width},
-                                           nullptr);
+  const at::Tensor ids_on_device = device_copy(ids, at::kInt, dout_SW.device());
+  const Launcher device(dout_SW);
+  device.kernels.embedding_scatter({.dtype = dtype,
+                                    .dout = dout.data,
+                                    .dout_pitch = dout.pitch,
+                                    .ids = ids_on_device.data_ptr<std::int32_t>(),
+                                    .dtable = dtable_VW.data_ptr<float>(),
+                                    .rows = dout.rows,
+                                    .width = dout.width},
+                                   device.stream);
 }
 
 void dropout(const at::Tensor& x_SW, const at::Tensor& y_SW, const DropoutKeys& keys,
@@ -256,19 +299,21 @@ void dropout(const at::Tensor& x_SW, const at::Tensor& y_SW, const DropoutKeys& 
   const Rows y = rows_of(y_SW, "y", dtype);
   check_shape(y, x.rows, x.width, "y");
   LONGHAUL_ASSERT(static_cast<std::int64_t>(keys.row_keys.size()) == x.rows, "one key per row");
-  kernels::cpu_kernels().dropout({.dtype = dtype,
-                                  .x = x.data,
-                                  .x_pitch = x.pitch,
-                                  .y = y.data,
-                                  .y_pitch = y.pitch,
-                                  .row_keys = keys.row_keys.data(),
-                                  .seed_key = keys.seed_key,
-                                  .first_column = first_column,
-                                  .rows = x.rows,
-                                  .width = x.width,
-                                  .probability = keys.probability,
-                                  .add = output == DropoutOutput::kAccumulate},
-                                 nullptr);
+  const at::Tensor row_keys = device_copy(keys.row_keys, at::kLong, x_SW.device());
+  const Launcher device(x_SW);
+  device.kernels.dropout({.dtype = dtype,
+                          .x = x.data,
+                          .x_pitch = x.pitch,
+                          .y = y.data,
+                          .y_pitch = y.pitch,
+                          .row_keys = key_words(row_keys),
+                          .seed_key = keys.seed_key,
+                          .first_column = first_column,
+                          .rows = x.rows,
+                          .width = x.width,
+                          .probability = keys.probability,
+                          .add = output == DropoutOutput::kAccumulate},
+                         device.stream);
 }
 
 void add_uniform_noise(const at::Tensor& x_SW, std::span<const std::uint64_t> row_keys,
@@ -278,15 +323,18 @@ void add_uniform_noise(const at::Tensor& x_SW, std::span<const std::uint64_t> ro
   LONGHAUL_ASSERT(static_cast<std::int64_t>(row_keys.size()) == x.rows &&
                       static_cast<std::int64_t>(magnitude.size()) == x.rows,
                   "one key and one magnitude per row");
-  kernels::cpu_kernels().uniform_noise({.dtype = dtype,
-                                        .x = x.data,
-                                        .pitch = x.pitch,
-                                        .row_keys = row_keys.data(),
-                                        .magnitude = magnitude.data(),
-                                        .seed_key = seed_key,
-                                        .rows = x.rows,
-                                        .width = x.width},
-                                       nullptr);
+  const at::Tensor keys = device_copy(row_keys, at::kLong, x_SW.device());
+  const at::Tensor magnitudes = device_copy(magnitude, at::kFloat, x_SW.device());
+  const Launcher device(x_SW);
+  device.kernels.uniform_noise({.dtype = dtype,
+                                .x = x.data,
+                                .pitch = x.pitch,
+                                .row_keys = key_words(keys),
+                                .magnitude = magnitudes.data_ptr<float>(),
+                                .seed_key = seed_key,
+                                .rows = x.rows,
+                                .width = x.width},
+                               device.stream);
 }
 
 }  // namespace longhaul::ops

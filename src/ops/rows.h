@@ -1,6 +1,7 @@
 // The border between libtorch tensors and the row-wise kernels: checks, then one kernel call.
 // Legend: S tokens, W columns. Every tensor argument is [S, W] with unit stride along W and any row
-// pitch, in float32 or bfloat16; InternalError names the argument that is not.
+// pitch, in float32 or bfloat16, on one device; InternalError names the argument that is not. Spans
+// are the host's; a GPU gets a copy.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +28,7 @@ struct RopeTable {
   at::Tensor sine;
 };
 RopeTable make_rope_table(std::span<const std::int32_t> positions,
-                          std::span<const float> inverse_frequencies);
+                          std::span<const float> inverse_frequencies, at::Device device = at::kCPU);
 
 enum class RopeDirection { kForward, kInverse };
 /// Rotates the heads of x [S, heads·head_dim] in place.

@@ -162,8 +162,8 @@ std::string ChatTemplate::render_reference(const Conversation& conversation) con
 }
 
 const std::vector<ChatTemplate>& all_templates() {
-  static const std::vector<ChatTemplate> templates = make_templates();
-  return templates;
+  static const std::vector<ChatTemplate> kTemplates = make_templates();
+  return kTemplates;
 }
 
 const ChatTemplate& find_template(std::string_view name) {

@@ -31,7 +31,7 @@ std::string JinjaTemplate::render(const base::OrderedJson& variables) const {
     LONGHAUL_ASSERT(values.as_dict() != nullptr, "template variables must be an object");
     return jinja::Evaluator(parts_->where).run(parts_->statements, *values.as_dict());
   } catch (const jinja::Fault& fault) {
-    throw base::UserError(base::Problem{.where = parts_->where, .what = fault.what});
+    throw base::UserError(base::Problem{.where = parts_->where, .what = fault.what()});
   }
 }
 

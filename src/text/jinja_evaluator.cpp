@@ -165,7 +165,7 @@ Evaluator::Flow Evaluator::run_body(const std::vector<StmtPtr>& body, const Fram
     try {
       flow = run_statement(*statement, frame);
     } catch (const Fault& fault) {
-      fail_at(where_, statement->line, fault.what);
+      fail_at(where_, statement->line, fault.what());
     }
     if (flow != Flow::kNext) {
       return flow;

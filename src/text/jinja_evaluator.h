@@ -38,7 +38,7 @@ class Evaluator {
   void print(std::string_view text);
 
   Value evaluate(const Expr& expr, const FramePtr& frame);
-  Value look_up(const std::string& name, const FramePtr& frame) const;
+  [[nodiscard]] Value look_up(const std::string& name, const FramePtr& frame) const;
   Value evaluate_compare(const Expr& expr, const FramePtr& frame);
   Value evaluate_call(const Expr& expr, const FramePtr& frame);
   Value evaluate_slice(const Expr& expr, const FramePtr& frame);

@@ -325,6 +325,7 @@ Value sort(const Value& value, const Arguments& arguments) {
     return reverse ? compare(b.first, a.first) < 0 : compare(a.first, b.first) < 0;
   });
   std::vector<Value> sorted;
+  sorted.reserve(keyed.size());
   for (const auto& [key, item] : keyed) {
     sorted.push_back(item);
   }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -56,8 +57,13 @@ struct Callable {
 };
 
 /// What went wrong in a template; the evaluator adds file and line.
-struct Fault {
-  std::string what;
+class Fault : public std::exception {
+ public:
+  explicit Fault(std::string text) : text_(std::move(text)) {}
+  [[nodiscard]] const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  std::string text_;
 };
 
 class Value {

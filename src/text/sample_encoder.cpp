@@ -44,12 +44,12 @@ std::vector<Piece> SampleEncoder::pieces_of(const Conversation& conversation) co
     return chat_template_->render_training(with_system, options_.loss_scale);
   }
   // Without a template the texts follow each other as they are: a template of empty strings.
-  static const ChatTemplate bare{TemplateRow{.name = "none"}};
+  static const ChatTemplate kBare{TemplateRow{.name = "none"}};
   Conversation with_system = conversation;
   if (!with_system.system) {
     with_system.system = options_.system;
   }
-  return bare.render_training(with_system, options_.loss_scale);
+  return kBare.render_training(with_system, options_.loss_scale);
 }
 
 TokenizedSample SampleEncoder::encode(const Conversation& conversation) const {

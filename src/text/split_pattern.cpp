@@ -31,7 +31,7 @@ std::string message_of(int code) {
 MatchScratch::MatchScratch()
     : data_(pcre2_match_data_create_8(1, nullptr)),
       context_(pcre2_match_context_create_8(nullptr)),
-      stack_(pcre2_jit_stack_create_8(32 * 1024, kJitStackBytes, nullptr)) {
+      stack_(pcre2_jit_stack_create_8(std::size_t{32} * 1024, kJitStackBytes, nullptr)) {
   LONGHAUL_ASSERT(data_ != nullptr && context_ != nullptr, "no memory for matching");
   pcre2_jit_stack_assign_8(context_, nullptr, stack_);
 }

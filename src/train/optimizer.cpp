@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/kernel_table.h"
+#include "ops/backend.h"
 
 namespace longhaul::train {
 
@@ -29,6 +29,7 @@ void AdamW::step(double learning_rate, double gradient_factor) {
   const auto* gradient = parameters_->flat_gradients().data_ptr<float>();
   auto* exp_avg = exp_avg_.data_ptr<float>();
   auto* exp_avg_sq = exp_avg_sq_.data_ptr<float>();
+  const ops::Backend& device = ops::backend_of(parameters_->flat_masters());
   for (const model::FlatSegment& segment : parameters_->segments()) {
     args.weight = weight + segment.offset;
     args.exp_avg = exp_avg + segment.offset;
@@ -36,7 +37,7 @@ void AdamW::step(double learning_rate, double gradient_factor) {
     args.gradient = gradient + segment.offset;
     args.count = segment.count;
     args.weight_decay = segment.decay ? options_.weight_decay : 0.0;
-    kernels::cpu_kernels().adamw(args, nullptr);
+    device.kernels->adamw(args, device.stream());
   }
   parameters_->refresh_compute();
 }

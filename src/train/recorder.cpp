@@ -2,6 +2,7 @@
 
 #include "metrics/memory.h"
 #include "metrics/rates.h"
+#include "ops/backend.h"
 
 namespace longhaul::train {
 
@@ -47,7 +48,7 @@ void Recorder::step(const StepNote& note) {
     record.max_steps = options_.max_steps;
     record.elapsed_s = elapsed.count();
     record.remaining_s = remaining;
-    record.memory_gib = metrics::gib(metrics::peak_resident_bytes());
+    record.memory_gib = metrics::gib(peak_bytes());
     record.host_memory_gib = metrics::gib(metrics::resident_bytes());
     record.train_speed_s_per_it = done > 0 ? elapsed.count() / static_cast<double>(done) : 0;
     jsonl_.write(record);
@@ -61,6 +62,14 @@ void Recorder::step(const StepNote& note) {
   if (options_.progress) {
     options_.progress(progress, note.is_logged);
   }
+}
+
+/// On a GPU its tensors', on the CPU those of the whole process.
+std::uint64_t Recorder::peak_bytes() const {
+  if (options_.device.is_cpu()) {
+    return metrics::peak_resident_bytes();
+  }
+  return static_cast<std::uint64_t>(ops::backend_of(options_.device).memory().peak_bytes);
 }
 
 void Recorder::evaluation(const EvalOutcome& outcome, double epoch, std::int64_t global_step,

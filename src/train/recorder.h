@@ -3,6 +3,8 @@
 // training.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -25,6 +27,7 @@ namespace longhaul::train {
 using ProgressSink = std::function<void(const metrics::Progress& progress, bool is_log_line)>;
 
 struct RecorderOptions {
+  at::Device device = at::kCPU;  // whose memory the log line shows
   std::filesystem::path run_folder;
   bool tensorboard = true;
   metrics::WindowConstants window;
@@ -55,6 +58,8 @@ class Recorder {
   [[nodiscard]] const std::vector<HistoryEntry>& log_history() const { return log_history_; }
 
  private:
+  [[nodiscard]] std::uint64_t peak_bytes() const;
+
   RecorderOptions options_;
   std::vector<HistoryEntry> log_history_;
   metrics::JsonlWriter jsonl_;

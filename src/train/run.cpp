@@ -16,6 +16,8 @@
 #include "metrics/memory.h"
 #include "model/decoder_model.h"
 #include "model/loader.h"
+#include "ops/backend.h"
+#include "ops/cuda_library.h"
 #include "ops/memory.h"
 #include "ops/scalar_type.h"
 #include "plan/memory_plan.h"
@@ -91,8 +93,13 @@ class Run {
   void build_model() {
     surroundings_.hooks.activity("load the weights");
     const base::Dtype dtype = compute_dtype(config_, model_config_);
+    if (!config_.on_cpu()) {
+      const auto gpu = static_cast<c10::DeviceIndex>(config_.launch.local_rank);
+      ops::load_cuda_backend(gpu);
+      device_ = at::Device(at::kCUDA, gpu);
+    }
     parameters_ = std::make_unique<model::Parameters>(
-        config::build_registry(model_config_, tuning_.spec), ops::torch_type(dtype));
+        config::build_registry(model_config_, tuning_.spec), ops::torch_type(dtype), device_);
     make_plan(dtype);
     model::load_base_weights(config_.model.model, *parameters_);
     if (!config_.tuning.adapters.empty()) {
@@ -116,18 +123,26 @@ class Run {
         std::make_unique<model::DecoderModel>(model_config_, *store_, *attention_, plan_.policies);
   }
 
-  void make_plan(base::Dtype dtype) {
+  /// Bytes that this rank may plan with.
+  [[nodiscard]] std::int64_t limit_bytes() const {
+    if (!device_.is_cpu()) {
+      const std::int64_t usable = ops::backend_of(device_).usable_bytes() * 9 / 10;
+      return std::min(config_.memory.gpu_memory_limit_bytes.value_or(usable), usable);
+    }
     const auto available = static_cast<std::int64_t>(metrics::host_memory().available_bytes);
     const std::int64_t host = config_.memory.host_memory_limit_bytes.value_or(available * 9 / 10);
-    plan_ = plan::make_memory_plan(
-        {.model = &model_config_,
-         .registry = parameters_->registry(),
-         .dtype = dtype,
-         .mesh = config_.mesh,
-         .row_tokens = schedule_->largest_batch_tokens(),
-         .row_targets = schedule_->largest_batch_tokens(),
-         .activation_policy = config_.memory.activation_policy,
-         .limit_bytes = host / std::max<std::int64_t>(1, config_.launch.local_ranks)});
+    return host / std::max<std::int64_t>(1, config_.launch.local_ranks);
+  }
+
+  void make_plan(base::Dtype dtype) {
+    plan_ = plan::make_memory_plan({.model = &model_config_,
+                                    .registry = parameters_->registry(),
+                                    .dtype = dtype,
+                                    .mesh = config_.mesh,
+                                    .row_tokens = schedule_->largest_batch_tokens(),
+                                    .row_targets = schedule_->largest_batch_tokens(),
+                                    .activation_policy = config_.memory.activation_policy,
+                                    .limit_bytes = limit_bytes()});
   }
 
   [[nodiscard]] double lora_dropout() const {
@@ -164,7 +179,8 @@ class Run {
                                    .text = text_,
                                    .data = datasets_->report,
                                    .schedule = *schedule_,
-                                   .dtype = compute_dtype(config_, model_config_)})) {
+                                   .dtype = compute_dtype(config_, model_config_),
+                                   .device = device_})) {
       say(line);
     }
     run_folder_ = make_run_folder(folder_request());
@@ -178,7 +194,8 @@ class Run {
         std::find(config_.output.report_to.begin(), config_.output.report_to.end(),
                   "tensorboard") != config_.output.report_to.end();
     recorder_ = std::make_unique<Recorder>(
-        RecorderOptions{.run_folder = run_folder_,
+        RecorderOptions{.device = device_,
+                        .run_folder = run_folder_,
                         .tensorboard = tensorboard,
                         .window = {.num_devices = config_.mesh.ranks(),
                                    .sp = config_.mesh.sp,
@@ -233,6 +250,7 @@ class Run {
   std::optional<data::TrainSchedule> schedule_;
   std::optional<LrSchedule> lr_;
   dist::ProcessGroup group_;
+  at::Device device_ = at::kCPU;
   std::unique_ptr<model::Parameters> parameters_;
   plan::MemoryPlan plan_;
   std::unique_ptr<AdamW> optimizer_;

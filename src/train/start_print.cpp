@@ -6,6 +6,7 @@
 
 #include "kernels/kernel_table.h"
 #include "metrics/progress.h"
+#include "ops/backend.h"
 #include "plan/run_plan.h"
 
 namespace longhaul::train {
@@ -45,6 +46,17 @@ std::string memory_line(const plan::MemoryPlan& memory) {
       gigabytes(bytes.working_set));
 }
 
+std::string kernels_line(at::Device device) {
+  const std::string torch = fmt::format("libtorch {}.{}.{}", TORCH_VERSION_MAJOR,
+                                        TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
+  if (device.is_cpu()) {
+    return fmt::format("attention: {} fused CPU kernel; kernels: {}; {} threads per rank", torch,
+                       kernels::cpu_kernels_isa(), at::get_num_threads());
+  }
+  return fmt::format("attention: {}; {} on {}", ops::backend_of(device).attention_name(), torch,
+                     device.str());
+}
+
 }  // namespace
 
 std::vector<std::string> start_lines(const StartFacts& facts) {
@@ -70,10 +82,7 @@ std::vector<std::string> start_lines(const StartFacts& facts) {
   lines.push_back(fmt::format("steps: {} ({} per epoch, {} sequences per epoch)",
                               facts.schedule.total_steps(), facts.schedule.steps_per_epoch(),
                               with_thousands(facts.schedule.num_sequences())));
-  lines.push_back(
-      fmt::format("attention: libtorch {}.{}.{} fused CPU kernel; kernels: {}; {} threads per rank",
-                  TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH,
-                  kernels::cpu_kernels_isa(), at::get_num_threads()));
+  lines.push_back(kernels_line(facts.device));
   lines.push_back("activation policy: " + plan::policy_text(facts.plan.policies));
   lines.push_back(memory_line(facts.plan));
   if (!facts.plan.fits) {

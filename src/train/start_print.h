@@ -24,6 +24,7 @@ struct StartFacts {
   const data::DatasetReport& data;
   const data::TrainSchedule& schedule;
   base::Dtype dtype;
+  at::Device device = at::kCPU;
 };
 
 std::vector<std::string> start_lines(const StartFacts& facts);

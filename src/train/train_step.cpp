@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "data/batch_builder.h"
 #include "dist/shard.h"
-#include "kernels/kernel_table.h"
+#include "ops/backend.h"
 
 namespace longhaul::train {
 namespace {
@@ -94,8 +94,9 @@ StepOutcome run_step(const StepParts& parts, const data::TokenStore& store,
   outcome.comm_bytes = sums[kBytes] / ranks;
   outcome.comm_busy_s = sums[kBusy] / ranks;
   outcome.stop_signal = static_cast<std::int64_t>(stop[0]);
-  outcome.grad_norm = std::sqrt(kernels::cpu_kernels().sum_of_squares(gradients.data_ptr<float>(),
-                                                                      gradients.numel(), nullptr));
+  const ops::Backend& device = ops::backend_of(gradients);
+  outcome.grad_norm = std::sqrt(device.kernels->sum_of_squares(gradients.data_ptr<float>(),
+                                                               gradients.numel(), device.stream()));
   check_finite(outcome.loss, outcome.grad_norm, plan.global_step + 1);
   parts.optimizer->step(learning_rate,
                         clip_factor(outcome.grad_norm, parts.config->train.max_grad_norm));

@@ -36,11 +36,13 @@ void write_entries(const fs::path& path, const std::vector<Entry>& entries,
                    const std::map<std::string, std::string>& metadata) {
   std::vector<base::TensorToWrite> tensors;
   tensors.reserve(entries.size());
+  std::vector<at::Tensor> on_host;  // alive until the file is written
   for (const Entry& entry : entries) {
+    on_host.push_back(entry.values.cpu());
     tensors.push_back({.name = entry.name,
                        .dtype = entry.dtype,
                        .shape = entry.shape,
-                       .bytes = bytes_of(entry.values)});
+                       .bytes = bytes_of(on_host.back())});
   }
   base::write_safetensors(path, tensors, metadata);
 }

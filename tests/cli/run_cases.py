@@ -14,6 +14,7 @@
     error~ REGEX                the same, searched
     out REGEX                   searched in standard output (several: each must be found)
     only REGEX                  every line of standard output matches it wholly
+    leaves nothing              the case writes no file, though it succeeds
     within 10                   seconds, 20 by default
 
 Standard error must consist of exactly the expected lines (in any order), a failing case must write nothing to standard
@@ -47,6 +48,7 @@ class Case:
     errors: list = dataclasses.field(default_factory=list)  # (text, is a regular expression)
     out: list = dataclasses.field(default_factory=list)
     only: str = ""
+    leaves_nothing: bool = False
     within: float = 20.0
 
 
@@ -88,6 +90,8 @@ def read_step(path, number, key, value, case):
         case.out.append(value)
     elif key == "only":
         case.only = value
+    elif key == "leaves":
+        case.leaves_nothing = True
     elif key == "within":
         case.within = float(value)
     else:
@@ -123,6 +127,7 @@ def check(case, result, seconds, new_files):
         faults += unmatched_errors(case, result.stderr.splitlines())
     if case.code != 0:
         faults += ["unexpected on standard output: " + line for line in result.stdout.splitlines()]
+    if case.code != 0 or case.leaves_nothing:
         # The token cache named by the case is the user's to keep; everything else must be as before.
         faults += ["left behind: " + name for name in sorted(new_files) if name.split("/")[0] != "cache"]
     for pattern in case.out:

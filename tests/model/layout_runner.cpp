@@ -23,8 +23,9 @@ struct RankSetup {
 RankSetup make_setup(const std::string& name, Tuning tuning, const StepOptions& options) {
   const config::ModelConfig model = tiny_model(name);
   const config::TuningSpec spec = options.spec.value_or(tiny_tuning(model, tuning));
-  RankSetup setup{model, spec.lora ? spec.lora->scale() : 1.0,
-                  model::Parameters(config::build_registry(model, spec), options.dtype)};
+  RankSetup setup{
+      model, spec.lora ? spec.lora->scale() : 1.0,
+      model::Parameters(config::build_registry(model, spec), options.dtype, options.device)};
   randomise(setup.parameters, kWeightSeed);
   return setup;
 }
@@ -71,7 +72,7 @@ StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tu
     sums[1] += static_cast<double>(loss.target_tokens);
     sums[2] += static_cast<double>(loss.correct);
   }
-  const at::Tensor& flat = setup.parameters.flat_gradients();
+  const at::Tensor flat = setup.parameters.flat_gradients().cpu();  // itself on the CPU
   world.all_reduce_sum("gradients",
                        std::span(flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())));
   world.all_reduce_sum("loss", std::span(sums));
@@ -80,7 +81,7 @@ StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tu
                     .correct = static_cast<std::int64_t>(sums[2])};
   for (const model::FlatSegment& segment : setup.parameters.segments()) {
     const auto& spec = setup.parameters.registry()[static_cast<std::size_t>(segment.param)];
-    result.gradients[spec.name] = setup.parameters.gradient(segment.param).clone();
+    result.gradients[spec.name] = setup.parameters.gradient(segment.param).cpu().clone();
   }
   return result;
 }

@@ -34,6 +34,7 @@ struct StepOptions {
   double lora_dropout = 0;
   double neftune_alpha = 0;
   at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;  // a GPU: one rank only
   /// What trains, in place of the `Tuning` that is passed.
   std::optional<config::TuningSpec> spec{};
   /// Replaces the exchange; null: the product's.

@@ -1,0 +1,250 @@
+// Train-step benchmark of named model shapes with random weights on one GPU: tokens/s, MFU and peak bytes as JSON lines.
+//
+//   build/cuda/train_step --shape qwen2.5-7b --tokens 4096 8192 --policy A [--steps 6] [--rank 16]
+//
+// One unpacked row per step, every token a target, LoRA on every linear layer, optimizer included; the first two steps
+// are left out. MFU counts 4·N_mm + 6·N_lora + 6·L·Hq·d·s FLOPs per token, nothing re-run, against 989 TFLOP/s.
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "config/activation_policy.h"
+#include "dist/shard.h"
+#include "dist/ulysses.h"
+#include "model/decoder_model.h"
+#include "ops/backend.h"
+#include "ops/cuda_library.h"
+#include "plan/memory_plan.h"
+#include "train/optimizer.h"
+
+namespace longhaul {
+namespace {
+
+constexpr double kPeakFlops = 989e12;
+
+struct Shape {
+  config::ModelFamily family;
+  std::int64_t layers, hidden, heads, kv_heads, ffn, vocab;
+  bool qkv_bias;
+};
+
+const std::map<std::string, Shape>& shapes() {
+  static const std::map<std::string, Shape> table = {
+      {"qwen2.5-7b", {config::ModelFamily::kQwen2, 28, 3584, 28, 4, 18944, 152064, true}},
+      {"llama3.1-8b", {config::ModelFamily::kLlama, 32, 4096, 32, 8, 14336, 128256, false}},
+      {"qwen2.5-14b", {config::ModelFamily::kQwen2, 48, 5120, 40, 8, 13824, 152064, true}},
+      {"tiny", {config::ModelFamily::kLlama, 2, 512, 8, 2, 1024, 4096, false}}};
+  return table;
+}
+
+struct Options {
+  std::string shape = "qwen2.5-7b";
+  std::vector<std::int64_t> tokens = {4096};
+  std::vector<std::string> policies = {"A"};
+  int steps = 6;
+  std::int64_t rank = 16;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  std::vector<std::string> words(argv + 1, argv + argc);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    std::vector<std::string> values;
+    const std::string name = words[i];
+    while (i + 1 < words.size() && !words[i + 1].starts_with("--")) {
+      values.push_back(words[++i]);
+    }
+    if (values.empty()) {
+      throw base::UserError({.where = name, .what = "needs a value"});
+    }
+    if (name == "--shape") {
+      options.shape = values[0];
+    } else if (name == "--tokens") {
+      options.tokens.clear();
+      for (const std::string& value : values) {
+        options.tokens.push_back(std::stoll(value));
+      }
+    } else if (name == "--policy") {
+      options.policies = values;
+    } else if (name == "--steps") {
+      options.steps = std::stoi(values[0]);
+    } else if (name == "--rank") {
+      options.rank = std::stoll(values[0]);
+    } else {
+      throw base::UserError({.where = name, .what = "unknown option"});
+    }
+  }
+  return options;
+}
+
+config::ModelConfig model_of(const Shape& shape) {
+  config::ModelConfig model;
+  model.family = shape.family;
+  model.model_type = shape.family == config::ModelFamily::kQwen2 ? "qwen2" : "llama";
+  model.num_layers = shape.layers;
+  model.hidden_size = shape.hidden;
+  model.num_heads = shape.heads;
+  model.num_kv_heads = shape.kv_heads;
+  model.head_dim = shape.hidden / shape.heads;
+  model.intermediate_size = shape.ffn;
+  model.vocab_size = shape.vocab;
+  model.max_position_embeddings = 1 << 20;
+  model.qkv_bias = shape.qkv_bias;
+  return model;
+}
+
+/// Norms 1, everything else small noise.
+void randomise(model::Parameters& parameters) {
+  for (std::size_t i = 0; i < parameters.registry().size(); ++i) {
+    const config::ParamSpec& spec = parameters.registry()[i];
+    if (spec.tied_to) {
+      continue;
+    }
+    at::Tensor values = parameters.compute(static_cast<std::int64_t>(i));
+    spec.kind == config::ParamKind::kNorm ? values.fill_(1) : values.normal_(0, 0.02);
+    if (spec.trainable) {
+      at::Tensor master = parameters.master(static_cast<std::int64_t>(i));
+      master.copy_(values);
+    }
+  }
+}
+
+dist::LocalBatch make_row(std::int64_t tokens, std::int64_t vocab) {
+  data::PackedBatch row;
+  for (std::int64_t i = 0; i < tokens; ++i) {
+    const auto id = static_cast<std::int32_t>((i * 7919 + 13) % vocab);
+    row.ids.push_back(id);
+    row.labels.push_back((id + 5) % static_cast<std::int32_t>(vocab));
+    row.positions.push_back(static_cast<std::int32_t>(i));
+  }
+  row.cu_seqlens = {0, static_cast<std::int32_t>(tokens)};
+  row.sample_ids = {0};
+  return dist::shard_row(row, 1, 0);
+}
+
+double flops_per_token(const config::ModelConfig& model, std::int64_t lora, std::int64_t tokens) {
+  const std::int64_t h = model.hidden_size;
+  const std::int64_t layer = h * model.q_width() * 2 + 2 * h * model.num_kv_heads * model.head_dim +
+                             3 * h * model.intermediate_size;
+  const std::int64_t multiplied = model.num_layers * layer + h * model.vocab_size;
+  return 4.0 * static_cast<double>(multiplied) + 6.0 * static_cast<double>(lora) +
+         6.0 * static_cast<double>(model.num_layers * model.q_width()) *
+             static_cast<double>(tokens);
+}
+
+class Bench {
+ public:
+  explicit Bench(const Options& options)
+      : options_(options),
+        model_(model_of(shapes().at(options.shape))),
+        comm_(dist::make_single()),
+        exchange_(*comm_, config::split_heads(model_.num_heads, model_.num_kv_heads, 1),
+                  model_.head_dim),
+        attention_(model_, exchange_),
+        parameters_(registry(options.rank), at::kBFloat16, at::kCUDA),
+        optimizer_(parameters_, {}),
+        store_((randomise(parameters_), model_), parameters_, 2.0) {}
+
+  void run(std::int64_t tokens, const std::string& policy) {
+    model::DecoderModel decoder(model_, store_, attention_,
+                                config::activation_policy_of_layers(policy, model_.num_layers));
+    const dist::LocalBatch row = make_row(tokens, model_.vocab_size);
+    const ops::Backend& device = ops::backend_of(at::Device(at::kCUDA, 0));
+    std::vector<double> seconds;
+    double loss = 0;
+    for (int step = 0; step < options_.steps; ++step) {
+      const auto begin = std::chrono::steady_clock::now();
+      loss = one_step(decoder, row, device);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      if (step >= 2 || options_.steps <= 2) {
+        seconds.push_back(took.count());
+      }
+      if (step == 0) {
+        device.reset_memory_peak();
+      }
+    }
+    std::sort(seconds.begin(), seconds.end());
+    const double median = seconds[seconds.size() / 2];
+    const double rate = static_cast<double>(tokens) / median;
+    fmt::print(
+        R"({{"shape": "{}", "tokens": {}, "policy": "{}", "tokens_per_s": {:.0f}, "mfu": {:.4f}, "step_s": {:.4f}, "peak_bytes": {}, "planned_bytes": {}, "loss": {:.4f}}})"
+        "\n",
+        options_.shape, tokens, policy, rate,
+        rate * flops_per_token(model_, parameters_.trainable_elements(), tokens) / kPeakFlops,
+        median, device.memory().peak_bytes, planned(tokens, policy), loss);
+    std::fflush(stdout);
+  }
+
+ private:
+  std::vector<config::ParamSpec> registry(std::int64_t rank) const {
+    const std::vector<std::string> targets = {"all-linear"};
+    config::TuningSpec spec;
+    spec.lora = config::LoraSpec{.rank = rank,
+                                 .target_modules = config::resolve_target_modules(model_, targets)};
+    return config::build_registry(model_, spec);
+  }
+
+  std::int64_t planned(std::int64_t tokens, const std::string& policy) const {
+    return plan::make_memory_plan({.model = &model_,
+                                   .registry = parameters_.registry(),
+                                   .dtype = base::Dtype::kBFloat16,
+                                   .mesh = {},
+                                   .row_tokens = tokens,
+                                   .row_targets = tokens,
+                                   .activation_policy = policy})
+        .bytes.total();
+  }
+
+  double one_step(model::DecoderModel& decoder, const dist::LocalBatch& row,
+                  const ops::Backend& device) {
+    const at::Tensor& gradients = parameters_.flat_gradients();
+    gradients.zero_();
+    model::FlatGradSink sink(parameters_);
+    const double scale = 1.0 / static_cast<double>(row.ids.size());
+    const model::LossSum loss = decoder.forward_backward(row, scale, {}, sink);
+    const double squares = device.kernels->sum_of_squares(gradients.data_ptr<float>(),
+                                                          gradients.numel(), device.stream());
+    optimizer_.step(1e-4, train::clip_factor(std::sqrt(squares), 1.0));
+    gradients.narrow(0, 0, 1).cpu();  // waits for the step's end
+    return loss.sum * scale;
+  }
+
+  Options options_;
+  config::ModelConfig model_;
+  std::unique_ptr<dist::Communicator> comm_;
+  dist::UlyssesExchange exchange_;
+  model::UlyssesAttention attention_;
+  model::Parameters parameters_;
+  train::AdamW optimizer_;
+  model::ResidentWeightStore store_;
+};
+
+int run(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  ops::load_cuda_backend(0);
+  Bench bench(options);
+  for (const std::string& policy : options.policies) {
+    for (const std::int64_t tokens : options.tokens) {
+      bench.run(tokens, policy);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace longhaul
+
+int main(int argc, char** argv) {
+  try {
+    return longhaul::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "train_step: error: {}\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,80 @@
+// Rotary embedding in place. One item is a vector of pairs (i, i + head_dim/2) of one head.
+#include "kernels/cuda/kernels.cuh"
+#include "kernels/cuda/row_map.cuh"
+
+namespace longhaul::kernels::cuda {
+namespace {
+
+template <typename T, int N>
+struct RopeBody {
+  struct Values {
+    Vector<T, N> low;
+    Vector<T, N> high;
+    float cosine[N];
+    float sine[N];
+  };
+  Rope a;
+  FastDivide per_head;  // items of a head
+
+  __device__ T* place(std::int64_t row, std::uint32_t item) const {
+    const std::uint32_t head = per_head.quotient(item);
+    const std::uint32_t within = item - head * per_head.divisor();
+    return static_cast<T*>(a.x) + row * a.pitch + head * a.head_dim + std::int64_t{within} * N;
+  }
+  __device__ Values load(std::int64_t row, std::uint32_t item) const {
+    Values values;
+    const std::int64_t half = a.head_dim / 2;
+    const T* low = place(row, item);
+    values.low = load_vector<N>(low);
+    values.high = load_vector<N>(low + half);
+    const std::uint32_t within = item - per_head.quotient(item) * per_head.divisor();
+    const std::int64_t angle = row * half + std::int64_t{within} * N;
+    load_floats<(N > 1), Memory::kConstant>(a.cosine + angle, N, values.cosine);
+    load_floats<(N > 1), Memory::kConstant>(a.sine + angle, N, values.sine);
+    return values;
+  }
+  __device__ void finish(std::int64_t row, std::uint32_t item, const Values& in) const {
+    float low[N];
+    float high[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float sine = a.inverse ? -in.sine[i] : in.sine[i];
+      low[i] = in.low[i] * in.cosine[i] - in.high[i] * sine;
+      high[i] = in.high[i] * in.cosine[i] + in.low[i] * sine;
+    }
+    T* to = place(row, item);
+    store_vector(to, to_vector<T>(low));
+    store_vector(to + a.head_dim / 2, to_vector<T>(high));
+  }
+};
+
+template <typename T, int N>
+void run_rope(const Rope& a, Stream stream) {
+  const std::int64_t per_head = a.head_dim / 2 / N;
+  if (per_head == 0) {
+    return;
+  }
+  LONGHAUL_ASSERT(per_head <= kMaxItems, "a head has fewer than 2^30 pairs");
+  const RopeBody<T, N> body{a, FastDivide(static_cast<std::uint32_t>(per_head))};
+  map_rows<1>("rope", body, a.rows, a.heads * per_head, stream);
+}
+
+}  // namespace
+
+void rope(const Rope& a, Stream stream) {
+  dispatch(a.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const std::int64_t half = a.head_dim / 2;
+    // The angles' rows are `half` fp32 values, a multiple of 16 bytes as soon as x's vectors fit.
+    const bool aligned = half % kPack<T> == 0 &&
+                         rows_aligned({{a.x, a.pitch}}, a.rows, sizeof(T)) &&
+                         rows_aligned({{a.cosine, half}, {a.sine, half}}, a.rows, sizeof(float));
+    if (aligned) {
+      run_rope<T, kPack<T>>(a, stream);
+    } else {
+      run_rope<T, 1>(a, stream);
+    }
+  });
+}
+
+}  // namespace longhaul::kernels::cuda

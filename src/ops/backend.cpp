@@ -1,0 +1,48 @@
+#include "ops/backend.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "base/error.h"
+#include "ops/cpu_attention.h"
+
+namespace longhaul::ops {
+namespace {
+
+const Backend& cpu_backend() {
+  static const Backend backend{
+      .kernels = &kernels::cpu_kernels(),
+      .stream = [] { return kernels::Stream{nullptr}; },
+      .attention_forward = cpu_attention_forward,
+      .attention_backward = cpu_attention_backward,
+      .attention_name = [] { return "libtorch's fused CPU kernel"; },
+      .memory = host_memory,
+      .usable_bytes = [] { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); },
+      .reset_memory_peak = reset_host_memory_peak};
+  return backend;
+}
+
+std::optional<Backend>& cuda_backend() {
+  static std::optional<Backend> backend;
+  return backend;
+}
+
+}  // namespace
+
+const Backend& backend_of(at::Device device) {
+  if (device.is_cpu()) {
+    return cpu_backend();
+  }
+  LONGHAUL_ASSERT(device.is_cuda() && cuda_backend().has_value(),
+                  fmt::format("no kernels are loaded for {}", device.str()));
+  return *cuda_backend();
+}
+
+void register_backend(at::DeviceType type, const Backend& backend) {
+  LONGHAUL_ASSERT(type == at::DeviceType::CUDA, "GPUs register themselves");
+  cuda_backend() = backend;
+}
+
+}  // namespace longhaul::ops

@@ -1,0 +1,42 @@
+// What a kind of device brings beside libtorch's own operators. The CPU's is built in; a GPU's comes
+// with its shared object and registers itself when that is loaded.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/kernel_table.h"
+#include "ops/attention.h"
+#include "ops/memory.h"
+
+namespace longhaul::ops {
+
+struct Backend {
+  const kernels::KernelTable* kernels = nullptr;
+  /// The stream that libtorch's operators of this thread run on; null on the CPU.
+  kernels::Stream (*stream)() = nullptr;
+  /// As ops/attention.h promises, arguments checked.
+  AttentionOutput (*attention_forward)(const at::Tensor& qkv, const AttentionShape& shape,
+                                       std::span<const std::int32_t> cu_seqlens) = nullptr;
+  at::Tensor (*attention_backward)(const at::Tensor& dout, const at::Tensor& qkv,
+                                   const AttentionOutput& forward, const AttentionShape& shape,
+                                   std::span<const std::int32_t> cu_seqlens) = nullptr;
+  /// Name and version of the attention kernels, for the start-up print.
+  const char* (*attention_name)() = nullptr;
+  /// Bytes of the device's tensors.
+  MemoryCounters (*memory)() = nullptr;
+  /// Bytes that tensors of this process may take: what is free now plus what it holds.
+  std::int64_t (*usable_bytes)() = nullptr;
+  void (*reset_memory_peak)() = nullptr;
+};
+
+/// The backend of a device; InternalError for one that nobody registered.
+const Backend& backend_of(at::Device device);
+inline const Backend& backend_of(const at::Tensor& tensor) { return backend_of(tensor.device()); }
+
+/// Called once by the shared object of a GPU.
+void register_backend(at::DeviceType type, const Backend& backend);
+
+}  // namespace longhaul::ops

@@ -1,0 +1,79 @@
+// The GPU's entry point: what load_cuda_backend() finds in the shared object.
+#include <ATen/Context.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cudnn_version.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "kernels/cuda_table.h"
+#include "ops/backend.h"
+#include "ops/cuda/cuda_attention.h"
+
+namespace longhaul::ops {
+namespace {
+
+kernels::Stream current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
+
+const char* attention_name() {
+  static const std::string name =
+      fmt::format("cuDNN {}.{}.{}, FlashAttention-2 for short documents", CUDNN_MAJOR, CUDNN_MINOR,
+                  CUDNN_PATCHLEVEL);
+  return name.c_str();
+}
+
+MemoryCounters device_memory() {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return {stats.allocated_bytes[kAll].current, stats.allocated_bytes[kAll].peak};
+}
+
+std::int64_t usable_bytes() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return static_cast<std::int64_t>(free) + stats.reserved_bytes[kAll].current;
+}
+
+void reset_device_peak() {
+  c10::cuda::CUDACachingAllocator::resetPeakStats(c10::cuda::current_device());
+}
+
+void start_device(int device) {
+  // Segments that grow keep long rows from splitting the memory; a user's own setting wins.
+  ::setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
+  // Products of equal operands give equal bits; only deterministic runs demand it.
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  const int count = c10::cuda::device_count();
+  if (device >= count) {
+    throw base::SystemError(
+        {.where = "--device cuda",
+         .what = fmt::format("this process needs GPU {}, CUDA sees {}", device, count)});
+  }
+  at::globalContext().lazyInitDevice(at::DeviceType::CUDA);
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
+}
+
+}  // namespace
+}  // namespace longhaul::ops
+
+extern "C" __attribute__((visibility("default"))) const longhaul::ops::Backend*
+longhaul_cuda_backend(int device) {
+  using namespace longhaul::ops;
+  start_device(device);
+  static const Backend backend{.kernels = &longhaul::kernels::cuda_kernels(),
+                               .stream = current_stream,
+                               .attention_forward = cuda_attention_forward,
+                               .attention_backward = cuda_attention_backward,
+                               .attention_name = attention_name,
+                               .memory = device_memory,
+                               .usable_bytes = usable_bytes,
+                               .reset_memory_peak = reset_device_peak};
+  return &backend;
+}

@@ -1,0 +1,15 @@
+// The shared object with everything CUDA, opened at run time so that one program serves machines with
+// and without a GPU.
+#pragma once
+
+#include <filesystem>
+
+namespace longhaul::ops {
+
+/// Opens `liblonghaul_cuda.so` (default: beside this program), makes GPU `device` this process's own
+/// and registers its backend.
+///
+/// Errors  SystemError when the library, libtorch's CUDA part or the driver is missing
+void load_cuda_backend(int device, const std::filesystem::path& library = {});
+
+}  // namespace longhaul::ops

@@ -1,0 +1,85 @@
+// Whole models on a GPU against the CPU, which is tested against autograd.
+#include <ATen/Context.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "model/layout_runner.h"
+#include "ops/cuda_library.h"
+
+namespace longhaul {
+namespace {
+
+using testing::Tuning;
+using Case = std::pair<std::string, Tuning>;
+
+class CudaParity : public ::testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() {
+    ops::load_cuda_backend(0);
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  }
+  static std::vector<data::PackedBatch> rows(const std::string& name) {
+    return testing::flatten(testing::composite_step(testing::tiny_model(name).vocab_size));
+  }
+};
+
+TEST_P(CudaParity, LossAndGradientsEqualTheCpusInFloat32) {
+  const auto& [name, tuning] = GetParam();
+  testing::StepOptions options;
+  options.lora_dropout = tuning == Tuning::kLora ? 0.3 : 0.0;
+  options.neftune_alpha = 5;
+  const testing::StepResult want = testing::run_step(name, tuning, {}, rows(name), options);
+  options.device = at::kCUDA;
+  const testing::StepResult got = testing::run_step(name, tuning, {}, rows(name), options);
+  EXPECT_EQ(got.targets, want.targets);
+  EXPECT_EQ(got.correct, want.correct);
+  EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-6 * want.loss_sum);
+  EXPECT_EQ(testing::compare_gradients(got.gradients, want.gradients, 1e-5), "");
+}
+
+TEST_P(CudaParity, StaysNearTheCpuInBfloat16) {
+  const auto& [name, tuning] = GetParam();
+  testing::StepOptions options;
+  const testing::StepResult want = testing::run_step(name, tuning, {}, rows(name), options);
+  options.device = at::kCUDA;
+  options.dtype = at::kBFloat16;
+  const testing::StepResult got = testing::run_step(name, tuning, {}, rows(name), options);
+  EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-2 * want.loss_sum);
+  EXPECT_EQ(testing::compare_gradients(got.gradients, want.gradients, 0.1), "");
+}
+
+TEST_P(CudaParity, GivesTheSameBitsUnderEveryActivationPolicy) {
+  const auto& [name, tuning] = GetParam();
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    testing::StepOptions options;
+    options.device = at::kCUDA;
+    options.dtype = type;
+    const testing::StepResult keep = testing::run_step(name, tuning, {}, rows(name), options);
+    for (const auto preset : {config::ActivationPreset::kB, config::ActivationPreset::kC,
+                              config::ActivationPreset::kD, config::ActivationPreset::kD2}) {
+      options.policy.preset = preset;
+      const testing::StepResult other = testing::run_step(name, tuning, {}, rows(name), options);
+      EXPECT_EQ(other.loss_sum, keep.loss_sum);
+      for (const auto& [param, gradient] : keep.gradients) {
+        EXPECT_TRUE(gradient.equal(other.gradients.at(param)))
+            << param << " under preset " << static_cast<int>(preset);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, CudaParity,
+    ::testing::Values(Case{"llama", Tuning::kLora}, Case{"llama", Tuning::kFull},
+                      Case{"qwen2", Tuning::kLora}, Case{"qwen2", Tuning::kFull},
+                      Case{"qwen2_tied", Tuning::kFull}, Case{"qwen3", Tuning::kLora},
+                      Case{"qwen3", Tuning::kFull}, Case{"smol", Tuning::kLora}),
+    [](const ::testing::TestParamInfo<Case>& test) {
+      return test.param.first + (test.param.second == Tuning::kFull ? "_full" : "_lora");
+    });
+
+}  // namespace
+}  // namespace longhaul

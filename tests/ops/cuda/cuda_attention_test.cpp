@@ -1,0 +1,100 @@
+// Attention on a GPU against the CPU's, which is tested against the plain formula.
+#include "ops/cuda/cuda_attention.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "ops/cuda_library.h"
+
+namespace longhaul::ops {
+namespace {
+
+struct Case {
+  std::string name;
+  std::int64_t query_heads;
+  std::int64_t kv_heads;
+  std::int64_t head_dim;
+  std::vector<std::int32_t> lengths;
+};
+
+class CudaAttention : public ::testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() { load_cuda_backend(0); }
+};
+
+AttentionShape shape_of(const Case& test) {
+  const auto heads = config::split_heads(test.query_heads, test.kv_heads, 1);
+  return {.num_query_heads = test.query_heads,
+          .num_kv_heads = test.kv_heads,
+          .head_dim = test.head_dim,
+          .runs = config::equal_ratio_runs(heads.front())};
+}
+
+std::vector<std::int32_t> borders(const std::vector<std::int32_t>& lengths) {
+  std::vector<std::int32_t> cu = {0};
+  for (const std::int32_t length : lengths) {
+    cu.push_back(cu.back() + length);
+  }
+  return cu;
+}
+
+/// Relative to the expected values, and at least to 0.01 per element: one token's d(q) is rounding.
+double relative_error(const at::Tensor& got, const at::Tensor& want) {
+  const at::Tensor expected = want.to(at::kDouble);
+  const double size =
+      std::max(expected.norm().item<double>(), 1e-2 * std::sqrt(static_cast<double>(want.numel())));
+  return (got.cpu().to(at::kDouble) - expected).norm().item<double>() / size;
+}
+
+/// Inputs rounded to `type`; forward and backward on the GPU in `type` against fp32 on the CPU.
+void compare(const Case& test, at::ScalarType type, double limit) {
+  at::manual_seed(1);
+  const AttentionShape shape = shape_of(test);
+  const std::vector<std::int32_t> cu = borders(test.lengths);
+  const std::int64_t tokens = cu.back();
+  const at::Tensor qkv =
+      at::randn({tokens, (test.query_heads + 2 * test.kv_heads) * test.head_dim}).to(type);
+  const at::Tensor dout = at::randn({tokens, test.query_heads * test.head_dim}).to(type);
+  const at::Tensor qkv_32 = qkv.to(at::kFloat);
+  const AttentionOutput want = attention_forward(qkv_32, shape, cu);
+  const at::Tensor want_gradient = attention_backward(dout.to(at::kFloat), qkv_32, want, shape, cu);
+
+  const at::Tensor on_gpu = qkv.to(at::kCUDA);
+  const AttentionOutput got = attention_forward(on_gpu, shape, cu);
+  ASSERT_EQ(got.out.sizes(), want.out.sizes());
+  ASSERT_EQ(got.lse.sizes(), want.lse.sizes());
+  EXPECT_LT(relative_error(got.out, want.out), limit);
+  EXPECT_LT(relative_error(got.lse, want.lse), limit);
+  const at::Tensor gradient = attention_backward(dout.to(at::kCUDA), on_gpu, got, shape, cu);
+  const std::int64_t q = test.query_heads * test.head_dim;
+  const std::int64_t kv = test.kv_heads * test.head_dim;
+  EXPECT_LT(relative_error(gradient.narrow(1, 0, q), want_gradient.narrow(1, 0, q)), limit);
+  EXPECT_LT(relative_error(gradient.narrow(1, q, kv), want_gradient.narrow(1, q, kv)), limit);
+  EXPECT_LT(relative_error(gradient.narrow(1, q + kv, kv), want_gradient.narrow(1, q + kv, kv)),
+            limit);
+}
+
+TEST_P(CudaAttention, EqualsTheCpuInFloat32) { compare(GetParam(), at::kFloat, 1e-5); }
+
+TEST_P(CudaAttention, IsNearTheCpuInBfloat16) { compare(GetParam(), at::kBFloat16, 1e-2); }
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention,
+                         ::testing::Values(Case{"one_token", 4, 4, 64, {1}},
+                                           Case{"seven_tokens", 4, 2, 64, {7}},
+                                           Case{"short_documents", 8, 2, 64, {1, 7, 130, 33}},
+                                           Case{"one_long", 4, 2, 128, {2500}},
+                                           Case{"long_and_short", 4, 1, 64, {2048, 1, 65, 4095, 7}},
+                                           Case{"qwen_heads", 28, 4, 128, {2100, 100}},
+                                           Case{"odd_head_size", 4, 2, 12, {2049, 5}},
+                                           Case{"nine_heads", 9, 3, 64, {2049, 300, 12}}),
+                         [](const ::testing::TestParamInfo<Case>& test) {
+                           return test.param.name;
+                         });
+
+}  // namespace
+}  // namespace longhaul::ops
