@@ -27,6 +27,7 @@ namespace longhaul {
 namespace {
 
 constexpr double kPeakFlops = 989e12;
+constexpr double kLoraScale = 2.0;
 
 struct Shape {
   config::ModelFamily family;
@@ -147,9 +148,9 @@ class Bench {
         exchange_(*comm_, config::split_heads(model_.num_heads, model_.num_kv_heads, 1),
                   model_.head_dim),
         attention_(model_, exchange_),
-        parameters_(registry(options.rank), at::kBFloat16, at::kCUDA),
+        parameters_(registry(options.rank), at::kBFloat16, at::kCUDA, kLoraScale),
         optimizer_(parameters_, {}),
-        store_((randomise(parameters_), model_), parameters_, 2.0) {}
+        store_((randomise(parameters_), model_), parameters_, kLoraScale) {}
 
   void run(std::int64_t tokens, const std::string& policy) {
     model::DecoderModel decoder(model_, store_, attention_,
@@ -197,7 +198,8 @@ class Bench {
                                    .mesh = {},
                                    .row_tokens = tokens,
                                    .row_targets = tokens,
-                                   .activation_policy = policy})
+                                   .activation_policy = policy,
+                                   .on_gpu = true})
         .bytes.total();
   }
 

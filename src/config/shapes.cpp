@@ -64,9 +64,12 @@ std::vector<bool> rebuilt_inputs(std::span<const LayerPolicy> policies,
   return rebuilt;
 }
 
-std::int64_t logits_tile_rows(std::int64_t vocab_size, std::int64_t element_bytes) {
-  constexpr std::int64_t kTileBytes = std::int64_t{64} << 20;
-  return std::clamp<std::int64_t>(kTileBytes / (vocab_size * element_bytes), 16, 4096);
+std::int64_t logits_tile_rows(std::int64_t vocab_size, std::int64_t element_bytes, bool on_gpu) {
+  const std::int64_t tile_bytes = (on_gpu ? std::int64_t{320} : std::int64_t{64}) << 20;
+  const std::int64_t rows =
+      std::clamp<std::int64_t>(tile_bytes / (vocab_size * element_bytes), 16, 4096);
+  constexpr std::int64_t kBlock = 128;  // rows of a GPU product's block
+  return on_gpu && rows > kBlock ? rows / kBlock * kBlock : rows;
 }
 
 }  // namespace longhaul::config

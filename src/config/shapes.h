@@ -158,7 +158,9 @@ std::int64_t lowest_backward_layer(std::span<const ParamSpec> registry, std::int
 std::vector<bool> rebuilt_inputs(std::span<const LayerPolicy> policies,
                                  std::int64_t lowest_backward_layer);
 
-/// Rows of one logits tile of the LM head: what 64 MiB hold, from 16 to 4096.
-std::int64_t logits_tile_rows(std::int64_t vocab_size, std::int64_t element_bytes);
+/// Rows of one logits tile of the LM head: what 64 MiB hold on the CPU and 320 MiB on a GPU, whose
+/// products want more rows; from 16 to 4096.
+std::int64_t logits_tile_rows(std::int64_t vocab_size, std::int64_t element_bytes,
+                              bool on_gpu = false);
 
 }  // namespace longhaul::config

@@ -5,10 +5,16 @@
 #include <ATen/ops/empty_like.h>
 
 #include "base/error.h"
+#include "ops/room.h"
 #include "ops/rows.h"
 
 namespace longhaul::model {
 namespace {
+
+/// A buffer for the input, or for the gradient of the output, of a group of linear layers.
+at::Tensor buffer_for(const Linear& linear, const at::Tensor& like, std::int64_t columns) {
+  return ops::empty_with_room(like.size(0), columns, linear.room(), like.options());
+}
 
 at::Tensor rows_like(const at::Tensor& like, std::int64_t columns) {
   return at::empty({like.size(0), columns}, like.options());
@@ -45,8 +51,8 @@ DecoderLayer::DecoderLayer(const config::ModelConfig& model, Attention& attentio
     : model_(&model), attention_(&attention), layer_(layer) {}
 
 at::Tensor DecoderLayer::norm_input(const at::Tensor& x, const NormWeight& norm,
-                                    at::Tensor& rstd) const {
-  at::Tensor normed = at::empty_like(x);
+                                    const Linear& reader, at::Tensor& rstd) const {
+  at::Tensor normed = buffer_for(reader, x, x.size(1));
   rstd = ops::rms_norm(x, norm.weight, model_->rms_norm_eps, normed);
   return normed;
 }
@@ -67,7 +73,8 @@ void DecoderLayer::norm_backward(const at::Tensor& dy, const at::Tensor& x, cons
 void DecoderLayer::run_qkv(const LayerWeights& weights, const RowContext& context,
                            LayerSlots& slots) {
   at::Tensor rstd;
-  const at::Tensor normed = norm_input(slots.input, weights.input_norm, rstd);
+  const at::Tensor normed =
+      norm_input(slots.input, weights.input_norm, *weights.attention_in, rstd);
   const at::Tensor qkv = rows_like(normed, weights.attention_in->out_features());
   weights.attention_in->forward(normed, context.local_dropout(layer_, LayerInput::kAttention), qkv,
                                 slots.u_attention_in);
@@ -86,15 +93,17 @@ void DecoderLayer::run_attention_out(const LayerWeights& weights, const RowConte
 void DecoderLayer::run_gate_up(const LayerWeights& weights, const RowContext& context,
                                LayerSlots& slots) {
   at::Tensor rstd;
-  const at::Tensor normed = norm_input(slots.residual, weights.post_norm, rstd);
-  slots.gate_up = rows_like(normed, weights.mlp_in->out_features());
+  const at::Tensor normed = norm_input(slots.residual, weights.post_norm, *weights.mlp_in, rstd);
+  // The backward pass writes the gradient over it.
+  slots.gate_up = buffer_for(*weights.mlp_in, normed, weights.mlp_in->out_features());
   weights.mlp_in->forward(normed, context.local_dropout(layer_, LayerInput::kMlp), slots.gate_up,
                           slots.u_mlp_in);
 }
 
 at::Tensor DecoderLayer::output(const LayerWeights& weights, const RowContext& context,
                                 LayerSlots& slots) {
-  const at::Tensor activated = rows_like(slots.gate_up, slots.gate_up.size(1) / 2);
+  const at::Tensor activated =
+      buffer_for(*weights.mlp_down, slots.gate_up, slots.gate_up.size(1) / 2);
   ops::swiglu(slots.gate_up, activated);
   at::Tensor y = at::empty_like(slots.residual);
   weights.mlp_down->forward(activated, context.local_dropout(layer_, LayerInput::kMlpDown), y,
@@ -172,7 +181,7 @@ at::Tensor DecoderLayer::mlp_backward(const at::Tensor& dy, const LayerWeights& 
   slots.gate_up.reset();
   const LoraDropout in_dropout = context.local_dropout(layer_, LayerInput::kMlp);
   at::Tensor rstd;
-  const at::Tensor normed = norm_input(slots.residual, weights.post_norm, rstd);
+  const at::Tensor normed = norm_input(slots.residual, weights.post_norm, gate_up, rstd);
   const at::Tensor du = gate_up.lora_gradient(dgate_up);
   gate_up.lora_a_gradient(du, normed, in_dropout, 0, sink);
   gate_up.base_gradient(dgate_up, normed, sink);
@@ -220,7 +229,7 @@ at::Tensor DecoderLayer::backward(const at::Tensor& dy, const LayerWeights& weig
   const LoraDropout dropout = context.local_dropout(layer_, LayerInput::kAttention);
   const at::Tensor du = in.lora_gradient(dqkv);
   at::Tensor rstd;
-  const at::Tensor normed = norm_input(slots.input, weights.input_norm, rstd);
+  const at::Tensor normed = norm_input(slots.input, weights.input_norm, in, rstd);
   in.lora_a_gradient(du, normed, dropout, 0, sink);
   in.base_gradient(dqkv, normed, sink);
   in.output_side_gradients(dqkv, slots.u_attention_in, sink);

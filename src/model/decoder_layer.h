@@ -57,7 +57,9 @@ class DecoderLayer {
                           const RowContext& context, LayerSlots& slots, GradSink& sink);
   at::Tensor attention_out_backward(const at::Tensor& dr, const LayerWeights& weights,
                                     const RowContext& context, LayerSlots& slots, GradSink& sink);
-  at::Tensor norm_input(const at::Tensor& x, const NormWeight& norm, at::Tensor& rstd) const;
+  /// norm(x) in a buffer for `reader`.
+  at::Tensor norm_input(const at::Tensor& x, const NormWeight& norm, const Linear& reader,
+                        at::Tensor& rstd) const;
   void norm_backward(const at::Tensor& dy, const at::Tensor& x, const NormWeight& norm,
                      const at::Tensor& rstd, const at::Tensor& add, const at::Tensor& dx,
                      GradSink& sink) const;

@@ -44,6 +44,8 @@ class Linear {
   [[nodiscard]] virtual std::int64_t in_features() const = 0;
   [[nodiscard]] virtual std::int64_t out_features() const = 0;
   [[nodiscard]] virtual std::int64_t lora_columns() const = 0;
+  /// Spare columns that the group likes to find behind the rows of x and dy (ops/room.h).
+  [[nodiscard]] virtual std::int64_t room() const { return 0; }
   /// Any parameter of the group is trained.
   [[nodiscard]] virtual bool trained() const = 0;
   /// Weight gradients need the input itself (a trained base weight or LoRA A).

@@ -44,8 +44,8 @@ LossSum run_tiles(const at::Tensor& normed, const Targets& targets, const at::Te
                   double scale, const at::Tensor& dhead) {
   LossSum loss;
   loss.target_tokens = targets.count();
-  const std::int64_t step =
-      config::logits_tile_rows(head.size(0), static_cast<std::int64_t>(head.element_size()));
+  const std::int64_t step = config::logits_tile_rows(
+      head.size(0), static_cast<std::int64_t>(head.element_size()), head.is_cuda());
   const at::Tensor logits =
       at::empty({std::min(step, targets.count()), head.size(0)}, normed.options());
   for (std::int64_t begin = 0; begin < targets.count(); begin += step) {

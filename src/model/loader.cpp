@@ -5,12 +5,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/rng.h"
 #include "ops/scalar_type.h"
 
@@ -49,8 +52,8 @@ bool all_finite(const base::TensorView& file) {
   }
 }
 
-/// What is wrong with a tensor of a file for `spec`, if anything.
-std::optional<Problem> check_tensor(const base::TensorView& file, const std::string& name,
+/// What is wrong with a tensor of a file for `spec` by its header, if anything.
+std::optional<Problem> check_header(const base::TensorView& file, const std::string& name,
                                     const config::ParamSpec& spec) {
   const std::string where = file.file == nullptr ? name : file.file->path().string();
   if (file.shape != spec.shape) {
@@ -65,8 +68,17 @@ std::optional<Problem> check_tensor(const base::TensorView& file, const std::str
                    .got = std::string(base::safetensors_name(file.dtype)),
                    .expected = "F32, F16 or BF16"};
   }
+  return std::nullopt;
+}
+
+/// The same, its values too.
+std::optional<Problem> check_tensor(const base::TensorView& file, const std::string& name,
+                                    const config::ParamSpec& spec) {
+  if (auto problem = check_header(file, name, spec)) {
+    return problem;
+  }
   if (!all_finite(file)) {
-    return Problem{.where = where,
+    return Problem{.where = file.file == nullptr ? name : file.file->path().string(),
                    .what = "tensor " + name + " holds NaN or infinite values",
                    .hint = "The file is damaged or the training that made it diverged"};
   }
@@ -86,9 +98,11 @@ bool is_ignorable(const std::string& name, const std::set<std::string>& tied) {
   return name.ends_with("rotary_emb.inv_freq") || tied.contains(name);
 }
 
-std::set<std::string> tied_names(const Parameters& parameters) {
+using Registry = std::span<const config::ParamSpec>;
+
+std::set<std::string> tied_names(Registry registry) {
   std::set<std::string> tied;
-  for (const config::ParamSpec& spec : parameters.registry()) {
+  for (const config::ParamSpec& spec : registry) {
     if (spec.tied_to) {
       tied.insert(spec.name);
     }
@@ -98,15 +112,16 @@ std::set<std::string> tied_names(const Parameters& parameters) {
 
 /// Name in the model's files of a parameter's values: its own, or the embedding's for the head of a
 /// tied model whose tie was ended by a saved copy of one of the two.
-std::string source_name(const std::filesystem::path& model_folder, const Parameters& parameters,
+std::string source_name(const std::filesystem::path& model_folder, Registry registry,
                         const config::ParamSpec& spec) {
   constexpr const char* kEmbedding = "model.embed_tokens.weight";
   if (spec.kind != config::ParamKind::kHead) {
     return spec.name;
   }
-  const std::int64_t embedding = parameters.find(kEmbedding);
   const bool is_saved =
-      spec.in_adapter || parameters.registry()[static_cast<std::size_t>(embedding)].in_adapter;
+      spec.in_adapter || std::any_of(registry.begin(), registry.end(), [](const auto& other) {
+        return other.name == kEmbedding && other.in_adapter;
+      });
   return is_saved && config::read_model_config(model_folder).tie_word_embeddings ? kEmbedding
                                                                                  : spec.name;
 }
@@ -121,31 +136,60 @@ bool is_adapter_matrix(const config::ParamSpec& spec) {
   return spec.kind == config::ParamKind::kLoraA || spec.kind == config::ParamKind::kLoraB;
 }
 
-}  // namespace
-
-void load_base_weights(const std::filesystem::path& model_folder, Parameters& parameters) {
-  const base::SafetensorsReader reader(model_folder);
-  const std::set<std::string> tied = tied_names(parameters);
+std::vector<Problem> unused_tensors(const base::SafetensorsReader& reader, Registry registry) {
+  std::set<std::string> known;
+  for (const config::ParamSpec& spec : registry) {
+    if (!is_adapter_matrix(spec)) {
+      known.insert(spec.name);
+    }
+  }
+  const std::set<std::string> tied = tied_names(registry);
   std::vector<Problem> problems;
   for (const auto& [name, file] : reader.tensors()) {
-    const std::int64_t param = parameters.find(name);
-    const bool known =
-        param >= 0 && !is_adapter_matrix(parameters.registry()[static_cast<std::size_t>(param)]);
-    if (!known && !is_ignorable(name, tied)) {
+    if (!known.contains(name) && !is_ignorable(name, tied)) {
       problems.push_back({.where = file.file->path().string(),
                           .what = "tensor " + name + " is not used by this model",
                           .hint = "config.json and the weights do not belong together"});
     }
   }
-  for (std::size_t i = 0; i < parameters.registry().size(); ++i) {
-    const config::ParamSpec& spec = parameters.registry()[i];
+  return problems;
+}
+
+Problem missing_tensor(const std::filesystem::path& model_folder, const config::ParamSpec& spec) {
+  return {.where = model_folder.string(), .what = "tensor " + spec.name + " is missing"};
+}
+
+}  // namespace
+
+void check_base_weights(const std::filesystem::path& model_folder, Registry registry) {
+  const base::SafetensorsReader reader(model_folder);
+  std::vector<Problem> problems = unused_tensors(reader, registry);
+  for (const config::ParamSpec& spec : registry) {
     if (spec.tied_to || is_adapter_matrix(spec)) {
       continue;
     }
-    const auto entry = reader.tensors().find(source_name(model_folder, parameters, spec));
+    const auto entry = reader.tensors().find(source_name(model_folder, registry, spec));
     if (entry == reader.tensors().end()) {
-      problems.push_back(
-          {.where = model_folder.string(), .what = "tensor " + spec.name + " is missing"});
+      problems.push_back(missing_tensor(model_folder, spec));
+    } else if (auto problem = check_header(entry->second, spec.name, spec)) {
+      problems.push_back(*std::move(problem));
+    }
+  }
+  throw_if_any(std::move(problems));
+}
+
+void load_base_weights(const std::filesystem::path& model_folder, Parameters& parameters) {
+  const base::SafetensorsReader reader(model_folder);
+  const Registry registry = parameters.registry();
+  std::vector<Problem> problems = unused_tensors(reader, registry);
+  for (std::size_t i = 0; i < registry.size(); ++i) {
+    const config::ParamSpec& spec = registry[i];
+    if (spec.tied_to || is_adapter_matrix(spec)) {
+      continue;
+    }
+    const auto entry = reader.tensors().find(source_name(model_folder, registry, spec));
+    if (entry == reader.tensors().end()) {
+      problems.push_back(missing_tensor(model_folder, spec));
       continue;
     }
     if (auto problem = check_tensor(entry->second, spec.name, spec)) {
@@ -157,6 +201,22 @@ void load_base_weights(const std::filesystem::path& model_folder, Parameters& pa
     }
   }
   throw_if_any(std::move(problems));
+}
+
+std::string weights_fingerprint(const std::filesystem::path& model_folder) {
+  constexpr std::size_t kSampleBytes = 4096;
+  const base::SafetensorsReader reader(model_folder);
+  std::string text;
+  for (const auto& [name, file] : reader.tensors()) {
+    text += fmt::format("{} {} {}", name, base::safetensors_name(file.dtype), file.shape);
+    const std::size_t size = file.bytes.size();
+    const std::size_t count = std::min(size, kSampleBytes);
+    for (const std::size_t begin : {std::size_t{0}, (size - count) / 2, size - count}) {
+      text += ' ' + base::checksum(file.bytes.subspan(begin, count));
+    }
+    text += '\n';
+  }
+  return base::checksum_text(text);
 }
 
 void init_lora(std::uint64_t seed, Parameters& parameters) {

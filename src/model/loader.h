@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
+#include <string>
 
 #include "base/safetensors.h"
 #include "config/model_config.h"
@@ -15,6 +17,14 @@ namespace longhaul::model {
 /// fp32 value. UserError (all found at once): missing, mis-shaped or unused tensors, unsupported
 /// types, NaN or infinite values.
 void load_base_weights(const std::filesystem::path& model_folder, Parameters& parameters);
+
+/// The same checks by the files' headers alone (names, shapes, types), before any buffer is made.
+void check_base_weights(const std::filesystem::path& model_folder,
+                        std::span<const config::ParamSpec> registry);
+
+/// Tells models apart that share a config.json: names, types, shapes and a sample of the values of
+/// every tensor.
+std::string weights_fingerprint(const std::filesystem::path& model_folder);
 
 /// New adapters: A uniform in ±1/√K (Kaiming with a = √5) drawn by (seed, module, element), B zero.
 void init_lora(std::uint64_t seed, Parameters& parameters);

@@ -1,5 +1,7 @@
 #include "model/parameters.h"
 
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -44,10 +46,11 @@ std::int64_t align_up(std::int64_t value) {
 }  // namespace
 
 Parameters::Parameters(std::vector<config::ParamSpec> registry, at::ScalarType compute,
-                       at::Device device)
+                       at::Device device, std::optional<double> slab_scale)
     : registry_(std::move(registry)),
       compute_type_(compute),
       device_(device),
+      slab_scale_(slab_scale),
       places_(registry_.size()) {
   std::map<std::string, std::size_t> group_of;
   std::vector<std::vector<std::int64_t>> groups;
@@ -90,6 +93,13 @@ void Parameters::plan_segments(const std::vector<std::vector<std::int64_t>>& gro
 
 void Parameters::allocate(const std::vector<std::vector<std::int64_t>>& groups) {
   for (const auto& group : groups) {
+    if (wants_slab(group)) {
+      allocate_slab(group);
+      continue;
+    }
+    if (places_[static_cast<std::size_t>(group.front())].compute.defined()) {
+      continue;  // adapters of a slab
+    }
     const bool all_trained = std::all_of(group.begin(), group.end(), [&](std::int64_t param) {
       return registry_[static_cast<std::size_t>(param)].trainable;
     });
@@ -115,6 +125,62 @@ void Parameters::allocate(const std::vector<std::vector<std::int64_t>>& groups) 
       offset += spec.num_elements();
     }
   }
+}
+
+std::int64_t Parameters::sibling(std::int64_t weight, const std::string& name) const {
+  const std::string& own = registry_[static_cast<std::size_t>(weight)].name;
+  return find(own.substr(0, own.rfind('.') + 1) + name);
+}
+
+bool Parameters::wants_slab(const std::vector<std::int64_t>& group) const {
+  const auto is_frozen_linear = [&](std::int64_t param) {
+    const config::ParamSpec& spec = registry_[static_cast<std::size_t>(param)];
+    return spec.kind == config::ParamKind::kLinearWeight && spec.layer >= 0 && !spec.trainable;
+  };
+  const auto has_adapter = [&](std::int64_t param) { return sibling(param, "lora_A.weight") >= 0; };
+  return slab_scale_ && std::all_of(group.begin(), group.end(), is_frozen_linear) &&
+         std::any_of(group.begin(), group.end(), has_adapter);
+}
+
+void Parameters::allocate_slab(const std::vector<std::int64_t>& group) {
+  Slab slab;
+  std::int64_t lora_columns = 0;
+  for (const std::int64_t param : group) {
+    const config::ParamSpec& spec = registry_[static_cast<std::size_t>(param)];
+    slab.outputs += spec.shape[0];
+    slab.inputs = spec.shape[1];
+    if (const std::int64_t a = sibling(param, "lora_A.weight"); a >= 0) {
+      lora_columns += registry_[static_cast<std::size_t>(a)].shape[0];
+    }
+  }
+  slab.room = (lora_columns + 7) / 8 * 8;  // whole 16-byte pieces of 16-bit elements
+  slab.matrix = at::zeros({slab.outputs + slab.room, slab.inputs + slab.room},
+                          at::TensorOptions(device_).dtype(compute_type_));
+  std::int64_t row = 0;
+  std::int64_t column = 0;
+  for (const std::int64_t param : group) {
+    const std::int64_t rows = registry_[static_cast<std::size_t>(param)].shape[0];
+    const at::Tensor band = slab.matrix.narrow(0, row, rows);
+    places_[static_cast<std::size_t>(param)].compute = band.narrow(1, 0, slab.inputs);
+    row += rows;
+    const std::int64_t a = sibling(param, "lora_A.weight");
+    if (a < 0) {
+      continue;
+    }
+    const std::int64_t rank = registry_[static_cast<std::size_t>(a)].shape[0];
+    places_[static_cast<std::size_t>(a)].compute =
+        slab.matrix.narrow(0, slab.outputs + column, rank).narrow(1, 0, slab.inputs);
+    Place& b = places_[static_cast<std::size_t>(sibling(param, "lora_B.weight"))];
+    b.compute = band.narrow(1, slab.inputs + column, rank);
+    b.scale = *slab_scale_;
+    column += rank;
+  }
+  slabs_.emplace(group.front(), std::move(slab));
+}
+
+const Slab* Parameters::slab(std::int64_t weight) const {
+  const auto entry = slabs_.find(weight);
+  return entry == slabs_.end() ? nullptr : &entry->second;
 }
 
 std::int64_t Parameters::owner_of(std::int64_t param) const {
@@ -168,11 +234,25 @@ at::Tensor Parameters::fused(const std::vector<std::int64_t>& params) const {
 }
 
 void Parameters::refresh_compute() {
+  // One call for all of them: there are hundreds of small ones.
+  std::vector<at::Tensor> computes;
+  std::vector<at::Tensor> masters;
+  std::vector<at::Tensor> scaled;
   for (const FlatSegment& segment : segments_) {
     const Place& place = places_[static_cast<std::size_t>(segment.param)];
     if (!place.aliases) {
-      place.compute.copy_(place.master);
+      computes.push_back(place.compute);
+      masters.push_back(place.master);
     }
+    if (place.scale != 1) {
+      scaled.push_back(place.compute);
+    }
+  }
+  if (!computes.empty()) {
+    at::_foreach_copy_(computes, masters);
+  }
+  if (!scaled.empty()) {
+    at::_foreach_mul_(scaled, *slab_scale_);
   }
 }
 
@@ -183,6 +263,9 @@ void Parameters::assign(std::int64_t param, const at::Tensor& values) {
   }
   if (!place.aliases) {
     place.compute.copy_(values);
+    if (place.scale != 1) {
+      place.compute.mul_(place.scale);
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,18 +24,30 @@ struct FlatSegment {
   bool decay = false;
 };
 
+/// A frozen group's weight and its adapters as one matrix [N + room, K + room]: W top left, scale·B
+/// to its right, A below it, zeros elsewhere.
+struct Slab {
+  at::Tensor matrix;
+  std::int64_t outputs = 0;  // N
+  std::int64_t inputs = 0;   // K
+  std::int64_t room = 0;     // LoRA columns of all members, rounded up to 8
+};
+
 class Parameters {
  public:
   /// Allocates (values are undefined until loaded). `compute` is float32 or bfloat16.
+  /// With `slab_scale`, frozen groups with adapters lie in slabs, whose B carry that scale.
   Parameters(std::vector<config::ParamSpec> registry, at::ScalarType compute,
-             at::Device device = at::kCPU);
+             at::Device device = at::kCPU, std::optional<double> slab_scale = std::nullopt);
 
   [[nodiscard]] const std::vector<config::ParamSpec>& registry() const { return registry_; }
   /// Number of a parameter by name; −1 when the registry has none of that name.
   [[nodiscard]] std::int64_t find(const std::string& name) const;
   [[nodiscard]] at::ScalarType compute_type() const { return compute_type_; }
 
-  /// The weight as layers see it (the owner's for a tied parameter).
+  /// The slab that begins with this weight; null when it lies by itself.
+  [[nodiscard]] const Slab* slab(std::int64_t weight) const;
+  /// The weight as layers see it (the owner's for a tied parameter; scaled for a B in a slab).
   [[nodiscard]] const at::Tensor& compute(std::int64_t param) const;
   /// fp32 weight that the optimizer updates; only for trained parameters.
   [[nodiscard]] const at::Tensor& master(std::int64_t param) const;
@@ -63,7 +76,12 @@ class Parameters {
     at::Tensor master;
     at::Tensor gradient;
     bool aliases = false;
+    double scale = 1;  // compute = scale · master
   };
+  [[nodiscard]] bool wants_slab(const std::vector<std::int64_t>& group) const;
+  void allocate_slab(const std::vector<std::int64_t>& group);
+  /// The parameter of the same module: "lora_A.weight" …; −1 when it has none.
+  [[nodiscard]] std::int64_t sibling(std::int64_t weight, const std::string& name) const;
   void plan_segments(const std::vector<std::vector<std::int64_t>>& groups);
   void allocate(const std::vector<std::vector<std::int64_t>>& groups);
   [[nodiscard]] std::int64_t owner_of(std::int64_t param) const;
@@ -71,6 +89,8 @@ class Parameters {
   std::vector<config::ParamSpec> registry_;
   at::ScalarType compute_type_;
   at::Device device_;
+  std::optional<double> slab_scale_;
+  std::map<std::int64_t, Slab> slabs_;
   std::map<std::string, std::int64_t> by_name_;
   std::vector<Place> places_;
   std::vector<FlatSegment> segments_;

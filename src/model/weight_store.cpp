@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "model/slab_linear.h"
 
 namespace longhaul::model {
 namespace {
@@ -52,8 +53,12 @@ class LayerBuilder {
     }
     LONGHAUL_ASSERT(biases.empty() || biases.size() == weights.size(),
                     "all members of a linear group have a bias, or none");
+    at::Tensor bias = biases.empty() ? at::Tensor() : parameters_.fused(biases);
+    if (const Slab* slab = parameters_.slab(weights.front())) {
+      return std::make_unique<SlabLinear>(*slab, std::move(bias), lora_scale_, std::move(members));
+    }
     return std::make_unique<SeparateLinear>(
-        parameters_.fused(weights), biases.empty() ? at::Tensor() : parameters_.fused(biases),
+        parameters_.fused(weights), std::move(bias),
         lora_as.empty() ? at::Tensor() : parameters_.fused(lora_as), lora_scale_,
         std::move(members));
   }

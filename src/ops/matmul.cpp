@@ -36,6 +36,15 @@ void product_accumulate(const at::Tensor& dy, const at::Tensor& w, double alpha,
   at::addmm_out(result, result, dy, w, /*beta=*/1, alpha);
 }
 
+at::Tensor transposed_product(const at::Tensor& dy, const at::Tensor& x) {
+  if (dy.is_cuda() && dy.scalar_type() != at::kFloat) {
+    // The GPU's product of 16-bit operands sums and delivers fp32 by itself.
+    return at::mm(dy.t(), x, at::kFloat);
+  }
+  const at::Tensor left = dy.to(at::kFloat);  // no copy when it is fp32 already
+  return at::mm(left.t(), x.to(at::kFloat));
+}
+
 void weight_gradient(const at::Tensor& dy, const at::Tensor& x, double alpha,
                      const at::Tensor& out) {
   if (dy.size(0) == 0) {
@@ -43,11 +52,10 @@ void weight_gradient(const at::Tensor& dy, const at::Tensor& x, double alpha,
   }
   at::Tensor result = out;
   if (dy.is_cuda() && dy.scalar_type() != at::kFloat) {
-    // The GPU's product of 16-bit operands sums and delivers fp32 by itself.
-    result.add_(at::mm(dy.t(), x, at::kFloat), alpha);
+    result.add_(transposed_product(dy, x), alpha);
     return;
   }
-  const at::Tensor left = dy.to(at::kFloat);  // no copy when it is fp32 already
+  const at::Tensor left = dy.to(at::kFloat);
   const at::Tensor right = x.to(at::kFloat);
   at::addmm_out(result, result, left.t(), right, /*beta=*/1, alpha);
 }

@@ -23,6 +23,9 @@ void product_accumulate(const at::Tensor& dy, const at::Tensor& w, double alpha,
 void weight_gradient(const at::Tensor& dy, const at::Tensor& x, double alpha,
                      const at::Tensor& out);
 
+/// dy [S, N]ᵀ · x [S, K] as a new fp32 [N, K], summed in fp32 whatever the inputs' type.
+at::Tensor transposed_product(const at::Tensor& dy, const at::Tensor& x);
+
 /// out (fp32) [N] += column sums of dy [S, N].
 void bias_gradient(const at::Tensor& dy, const at::Tensor& out);
 

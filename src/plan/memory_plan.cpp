@@ -28,6 +28,7 @@ struct Sizes {
   std::int64_t half_head = 0;
   std::int64_t vocab = 0;
   std::int64_t targets = 0;  // target rows of the shard
+  bool on_gpu = false;
   bool widens = false;  // trained 16-bit base weights: their products' operands are widened to fp32
 };
 
@@ -48,6 +49,7 @@ Sizes sizes_of(const MemoryRequest& request) {
   sizes.my_kv_width = mine.num_kv_heads() * model.head_dim;
   sizes.half_head = model.head_dim / 2;
   sizes.vocab = model.vocab_size;
+  sizes.on_gpu = request.on_gpu;
   sizes.targets = std::min(sizes.local, request.row_targets);
   sizes.widens = sizes.element < 4 &&
                  std::any_of(request.registry.begin(), request.registry.end(),
@@ -121,7 +123,8 @@ std::int64_t backward_working_set(const Sizes& s) {
 }
 
 std::int64_t head_working_set(const Sizes& s) {
-  const std::int64_t tile_rows = std::min(s.targets, config::logits_tile_rows(s.vocab, s.element));
+  const std::int64_t tile_rows =
+      std::min(s.targets, config::logits_tile_rows(s.vocab, s.element, s.on_gpu));
   const std::int64_t widened = s.widens ? tile_rows * (s.vocab + s.hidden) * 4 : 0;
   return (s.local * 2 * s.hidden + s.targets * 2 * s.hidden + tile_rows * s.vocab) * s.element +
          widened;

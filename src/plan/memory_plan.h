@@ -37,6 +37,7 @@ struct MemoryRequest {
   std::int64_t row_tokens = 0;   // largest micro-batch of one data-parallel group
   std::int64_t row_targets = 0;  // most target tokens in it
   std::string activation_policy = "auto";
+  bool on_gpu = false;
   std::optional<std::int64_t> limit_bytes{};  // per rank; absent: the policy is not limited
 };
 

@@ -23,6 +23,7 @@ MemoryRequest memory_request(const RunPlanRequest& request, std::int64_t row_tok
           .row_tokens = row_tokens,
           .row_targets = row_tokens,
           .activation_policy = request.config->memory.activation_policy,
+          .on_gpu = !request.device.is_cpu,
           .limit_bytes = request.device.memory_bytes};
 }
 

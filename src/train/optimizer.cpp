@@ -13,7 +13,15 @@ AdamW::AdamW(model::Parameters& parameters, AdamWOptions options)
     : parameters_(&parameters),
       options_(options),
       exp_avg_(at::zeros_like(parameters.flat_masters())),
-      exp_avg_sq_(at::zeros_like(parameters.flat_masters())) {}
+      exp_avg_sq_(at::zeros_like(parameters.flat_masters())) {
+  // The gaps that align neighbours hold zeros, which stay zero.
+  for (const model::FlatSegment& segment : parameters.segments()) {
+    if (stretches_.empty() || stretches_.back().decay != segment.decay) {
+      stretches_.push_back({segment.offset, segment.offset, segment.decay});
+    }
+    stretches_.back().end = segment.offset + segment.count;
+  }
+}
 
 void AdamW::step(double learning_rate, double gradient_factor) {
   ++steps_done_;
@@ -30,13 +38,13 @@ void AdamW::step(double learning_rate, double gradient_factor) {
   auto* exp_avg = exp_avg_.data_ptr<float>();
   auto* exp_avg_sq = exp_avg_sq_.data_ptr<float>();
   const ops::Backend& device = ops::backend_of(parameters_->flat_masters());
-  for (const model::FlatSegment& segment : parameters_->segments()) {
-    args.weight = weight + segment.offset;
-    args.exp_avg = exp_avg + segment.offset;
-    args.exp_avg_sq = exp_avg_sq + segment.offset;
-    args.gradient = gradient + segment.offset;
-    args.count = segment.count;
-    args.weight_decay = segment.decay ? options_.weight_decay : 0.0;
+  for (const Stretch& stretch : stretches_) {
+    args.weight = weight + stretch.begin;
+    args.exp_avg = exp_avg + stretch.begin;
+    args.exp_avg_sq = exp_avg_sq + stretch.begin;
+    args.gradient = gradient + stretch.begin;
+    args.count = stretch.end - stretch.begin;
+    args.weight_decay = stretch.decay ? options_.weight_decay : 0.0;
     device.kernels->adamw(args, device.stream());
   }
   parameters_->refresh_compute();

@@ -32,8 +32,16 @@ class AdamW {
   [[nodiscard]] at::Tensor exp_avg_sq(const model::FlatSegment& segment) const;
 
  private:
+  /// Neighbouring segments with equal decay, updated in one call.
+  struct Stretch {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    bool decay = false;
+  };
+
   model::Parameters* parameters_;
   AdamWOptions options_;
+  std::vector<Stretch> stretches_;
   std::int64_t steps_done_ = 0;
   at::Tensor exp_avg_;
   at::Tensor exp_avg_sq_;

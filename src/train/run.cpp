@@ -93,13 +93,16 @@ class Run {
   void build_model() {
     surroundings_.hooks.activity("load the weights");
     const base::Dtype dtype = compute_dtype(config_, model_config_);
+    const std::vector<config::ParamSpec> registry =
+        config::build_registry(model_config_, tuning_.spec);
+    model::check_base_weights(config_.model.model, registry);
     if (!config_.on_cpu()) {
       const auto gpu = static_cast<c10::DeviceIndex>(config_.launch.local_rank);
       ops::load_cuda_backend(gpu);
       device_ = at::Device(at::kCUDA, gpu);
     }
-    parameters_ = std::make_unique<model::Parameters>(
-        config::build_registry(model_config_, tuning_.spec), ops::torch_type(dtype), device_);
+    parameters_ = std::make_unique<model::Parameters>(registry, ops::torch_type(dtype), device_,
+                                                      slab_scale(dtype));
     make_plan(dtype);
     model::load_base_weights(config_.model.model, *parameters_);
     if (!config_.tuning.adapters.empty()) {
@@ -123,6 +126,13 @@ class Run {
         std::make_unique<model::DecoderModel>(model_config_, *store_, *attention_, plan_.policies);
   }
 
+  /// Slabs pay on a GPU in 16 bits; dropout needs the adapters' input apart from the base's.
+  [[nodiscard]] std::optional<double> slab_scale(base::Dtype dtype) const {
+    const auto& lora = tuning_.spec.lora;
+    const bool pays = !device_.is_cpu() && dtype != base::Dtype::kFloat32 && lora_dropout() == 0;
+    return lora && pays ? std::optional(lora->scale()) : std::nullopt;
+  }
+
   /// Bytes that this rank may plan with.
   [[nodiscard]] std::int64_t limit_bytes() const {
     if (!device_.is_cpu()) {
@@ -142,6 +152,7 @@ class Run {
                                     .row_tokens = schedule_->largest_batch_tokens(),
                                     .row_targets = schedule_->largest_batch_tokens(),
                                     .activation_policy = config_.memory.activation_policy,
+                                    .on_gpu = !device_.is_cpu(),
                                     .limit_bytes = limit_bytes()});
   }
 
@@ -161,6 +172,9 @@ class Run {
       say(note);
     }
     const std::int64_t step = check_resumable(point.checkpoint, identity_);
+    if (!config_.output.add_version) {
+      check_nothing_newer(folder_request().output_dir, step);
+    }
     read_optimizer(point.checkpoint, *parameters_, *optimizer_);
     resumed_state_ = read_trainer_state(point.checkpoint);
     resumed_from_ = point.checkpoint;

@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -78,9 +79,24 @@ bool is_inside(const fs::path& inner, const fs::path& outer) {
   return left == b.end();
 }
 
+/// Early, since a run that cannot write would otherwise say so after loading everything.
+void check_writable(const fs::path& output_dir) {
+  std::error_code ignored;
+  fs::path existing = fs::absolute(output_dir, ignored);
+  while (!fs::exists(existing, ignored) && existing.has_parent_path() &&
+         existing != existing.parent_path()) {
+    existing = existing.parent_path();
+  }
+  const bool is_folder = fs::is_directory(existing, ignored);
+  if (!is_folder || ::access(existing.c_str(), W_OK | X_OK) != 0) {
+    fail(output_dir, "write the run's files here", is_folder ? errno : ENOTDIR);
+  }
+}
+
 }  // namespace
 
 void check_run_folder(const RunFolderRequest& request) {
+  check_writable(request.output_dir);
   if (request.add_version || !holds_run(request.output_dir)) {
     return;
   }
@@ -92,6 +108,22 @@ void check_run_folder(const RunFolderRequest& request) {
         .what = "the folder already holds a run",
         .got = request.output_dir.string(),
         .hint = "Choose another folder, or drop --add_version false, or resume from this run"});
+  }
+}
+
+void check_nothing_newer(const fs::path& run_folder, std::int64_t step) {
+  std::string newer;
+  for (const fs::path& checkpoint : list_checkpoints(run_folder)) {
+    if (checkpoint_step(checkpoint).value_or(0) > step && !find_damage(checkpoint)) {
+      newer += (newer.empty() ? "" : ", ") + checkpoint.filename().string();
+    }
+  }
+  if (!newer.empty()) {
+    throw base::UserError(base::Problem{
+        .where = "--resume_from_checkpoint",
+        .what = "the run folder holds newer checkpoints, which would be replaced",
+        .got = newer,
+        .hint = "Resume from the newest, or leave out --add_version false, or move them away"});
   }
 }
 

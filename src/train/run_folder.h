@@ -24,8 +24,12 @@ struct RunFolderRequest {
 };
 
 /// Refuses, before anything is made, an output_dir that already holds another run when no version
-/// is added (UserError).
+/// is added (UserError), or where nothing can be written (SystemError).
 void check_run_folder(const RunFolderRequest& request);
+
+/// Refuses to go on after `step` in a run folder that holds whole checkpoints of later steps: no
+/// file of a checkpoint changes once it has its name (UserError).
+void check_nothing_newer(const std::filesystem::path& run_folder, std::int64_t step);
 
 /// Makes the folder and returns its absolute path; K is one more than the largest there. Checks as
 /// above first.

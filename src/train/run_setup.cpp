@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "config/validate.h"
+#include "model/loader.h"
 #include "text/choose_template.h"
 
 namespace longhaul::train {
@@ -176,6 +177,7 @@ RunIdentity make_identity(const config::Config& config, const TuningSetup& tunin
   RunIdentity identity;
   identity["model (config.json)"] =
       base::checksum_file(fs::path(config.model.model) / "config.json");
+  identity["model weights"] = model::weights_fingerprint(config.model.model);
   identity["train_type"] = config.tuning.train_type;
   identity["data"] = data_fingerprint;
   identity["template and tokenizer"] = text.encoder->identity();

@@ -46,6 +46,7 @@ TEST_P(CudaParity, StaysNearTheCpuInBfloat16) {
   const testing::StepResult want = testing::run_step(name, tuning, {}, rows(name), options);
   options.device = at::kCUDA;
   options.dtype = at::kBFloat16;
+  options.slabs = true;
   const testing::StepResult got = testing::run_step(name, tuning, {}, rows(name), options);
   EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-2 * want.loss_sum);
   EXPECT_EQ(testing::compare_gradients(got.gradients, want.gradients, 0.1), "");
@@ -57,6 +58,7 @@ TEST_P(CudaParity, GivesTheSameBitsUnderEveryActivationPolicy) {
     testing::StepOptions options;
     options.device = at::kCUDA;
     options.dtype = type;
+    options.slabs = type == at::kBFloat16;
     const testing::StepResult keep = testing::run_step(name, tuning, {}, rows(name), options);
     for (const auto preset : {config::ActivationPreset::kB, config::ActivationPreset::kC,
                               config::ActivationPreset::kD, config::ActivationPreset::kD2}) {

@@ -23,9 +23,11 @@ struct RankSetup {
 RankSetup make_setup(const std::string& name, Tuning tuning, const StepOptions& options) {
   const config::ModelConfig model = tiny_model(name);
   const config::TuningSpec spec = options.spec.value_or(tiny_tuning(model, tuning));
+  const double lora_scale = spec.lora ? spec.lora->scale() : 1.0;
   RankSetup setup{
-      model, spec.lora ? spec.lora->scale() : 1.0,
-      model::Parameters(config::build_registry(model, spec), options.dtype, options.device)};
+      model, lora_scale,
+      model::Parameters(config::build_registry(model, spec), options.dtype, options.device,
+                        options.slabs ? std::optional(lora_scale) : std::nullopt)};
   randomise(setup.parameters, kWeightSeed);
   return setup;
 }

@@ -35,6 +35,7 @@ struct StepOptions {
   double neftune_alpha = 0;
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;  // a GPU: one rank only
+  bool slabs = false;            // frozen weights and their adapters as one matrix
   /// What trains, in place of the `Tuning` that is passed.
   std::optional<config::TuningSpec> spec{};
   /// Replaces the exchange; null: the product's.

@@ -127,6 +127,35 @@ TEST(Loader, NamesEveryFaultAtOnce) {
   EXPECT_THAT(error, HasSubstr("model.safetensors"));
 }
 
+TEST(Loader, ChecksHeadersBeforeAnythingIsAllocated) {
+  const test::ScratchFolder folder;
+  const Parameters parameters = make("llama", Tuning::kLora);
+  NamedTensors tensors = base_tensors(parameters);
+  testing::write_tensors(folder / "model.safetensors", tensors);
+  EXPECT_NO_THROW(model::check_base_weights(folder.path(), parameters.registry()));
+  tensors.erase("lm_head.weight");
+  tensors["model.norm.weight"] = at::randn({23});
+  tensors["model.layers.2.mlp.up_proj.weight"] = at::randn({36, 24});
+  testing::write_tensors(folder / "model.safetensors", tensors);
+  const std::string error = test::message_of<base::UserError>(
+      [&] { model::check_base_weights(folder.path(), parameters.registry()); });
+  EXPECT_THAT(error, HasSubstr("tensor lm_head.weight is missing"));
+  EXPECT_THAT(error, HasSubstr("tensor model.norm.weight has another shape"));
+  EXPECT_THAT(error, HasSubstr("tensor model.layers.2.mlp.up_proj.weight is not used"));
+}
+
+TEST(Loader, FingerprintsTellWeightsApart) {
+  const test::ScratchFolder folder;
+  NamedTensors tensors = base_tensors(make("llama", Tuning::kLora));
+  testing::write_tensors(folder / "model.safetensors", tensors);
+  const std::string first = model::weights_fingerprint(folder.path());
+  EXPECT_EQ(model::weights_fingerprint(folder.path()), first);
+  at::Tensor& norm = tensors["model.norm.weight"];
+  norm[norm.numel() - 1] += 1;
+  testing::write_tensors(folder / "model.safetensors", tensors);
+  EXPECT_NE(model::weights_fingerprint(folder.path()), first);
+}
+
 TEST(Loader, FindsValuesThatAreNotFiniteInEveryType) {
   for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     for (const double bad :

@@ -32,6 +32,16 @@ class RunFolder : public ::testing::Test {
   ScratchFolder scratch_;
 };
 
+TEST_F(RunFolder, MustBeWritableBeforeAnythingIsMade) {
+  RunFolderRequest blocked = request();
+  put_file(scratch_ / "file", "x");
+  blocked.output_dir = scratch_ / "file" / "out";
+  EXPECT_THROW(check_run_folder(blocked), base::SystemError);
+  blocked.output_dir = "/proc/no/such/place";
+  EXPECT_THROW(check_run_folder(blocked), base::SystemError);
+  EXPECT_NO_THROW(check_run_folder(request()));
+}
+
 TEST_F(RunFolder, IsNumberedAndDated) {
   const fs::path first = make_run_folder(request());
   EXPECT_EQ(first.filename(), "v0-20250615-150640");

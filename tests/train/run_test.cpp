@@ -220,6 +220,19 @@ TEST(ResumedRun, MayTrainLongerThanThePreviousOne) {
             test::get_file(run.path("long/checkpoint-5/adapter_model.safetensors")));
 }
 
+TEST(ResumedRun, NeverReplacesACheckpointInItsFolder) {
+  TinyRun run;
+  const Words words = {"--max_steps", "3", "--save_steps", "1"};
+  run.train("a", words);
+  const auto before = TinyRun::files(run.path("a/checkpoint-3"));
+  EXPECT_THAT(test::message_of<base::UserError>([&] {
+                run.train("a", join(words, {"--resume_from_checkpoint",
+                                            run.path("a/checkpoint-1").string()}));
+              }),
+              AllOf(HasSubstr("newer checkpoints"), HasSubstr("checkpoint-2, checkpoint-3")));
+  EXPECT_EQ(TinyRun::files(run.path("a/checkpoint-3")), before);
+}
+
 TEST(ResumedRun, OfAFinishedRunSaysSoAndNamesItsCheckpoint) {
   TinyRun run;
   const Words words = {"--max_steps", "2"};

@@ -75,7 +75,8 @@ struct Row {
         largest = fmaxf(largest, pack_largest);
         softmax.beaten |= beats(at_label, first + v * kThreads, batch[v], pack_largest);
       }
-      softmax.sum *= exponential<T>(softmax.largest - largest);
+      // Rounded on its own, whatever multiply-adds the compiler would make of it.
+      softmax.sum = __fmul_rn(softmax.sum, exponential<T>(softmax.largest - largest));
       softmax.largest = largest;
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {

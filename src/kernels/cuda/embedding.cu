@@ -34,25 +34,27 @@ __global__ void number_rows_kernel(std::int32_t* numbers, std::int32_t rows) {
   }
 }
 
-/// `sums` += the first `count` of the rows whose numbers lie in the lanes of the warp, in order.
-template <typename T, bool kWhole>
-__device__ void add_rows(const EmbeddingScatter& a, std::int32_t lane_row, int count,
+/// `sums` += kRows of the rows whose numbers lie in the lanes of the warp, from lane `first` on and
+/// in their order. Loads are unconditional, so that all of them are under way before the first sum.
+template <int kRows, typename T, bool kWhole>
+__device__ void add_rows(const EmbeddingScatter& a, std::int32_t lane_row, int first,
                          std::int64_t column, int valid, float (&sums)[kPack<T>]) {
-  for (int first = 0; first < count; first += kRowsAhead) {
-    Vector<T, kPack<T>> batch[kRowsAhead];
+  Vector<T, kPack<T>> batch[kRows];
 #pragma unroll
-    for (int i = 0; i < kRowsAhead; ++i) {
-      const std::int64_t row = __shfl_sync(kAllLanes, lane_row, (first + i) % 32);
-      const bool wanted = first + i < count;
-      batch[i] = load_part<kWhole, Memory::kConstant>(
-          static_cast<const T*>(a.dout) + row * a.dout_pitch + column, wanted ? valid : 0);
+  for (int i = 0; i < kRows; ++i) {
+    const std::int64_t row = __shfl_sync(kAllLanes, lane_row, first + i);
+    const T* from = static_cast<const T*>(a.dout) + row * a.dout_pitch + column;
+    if constexpr (kWhole) {
+      batch[i] = load_vector<kPack<T>, Memory::kConstant>(from);
+    } else {
+      batch[i] = load_part<false, Memory::kConstant>(from, valid);
     }
+  }
 #pragma unroll
-    for (int i = 0; i < kRowsAhead; ++i) {
+  for (int i = 0; i < kRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < kPack<T>; ++j) {
-        sums[j] = first + i < count ? sums[j] + batch[i][j] : sums[j];
-      }
+    for (int j = 0; j < kPack<T>; ++j) {
+      sums[j] += batch[i][j];
     }
   }
 }
@@ -76,6 +78,8 @@ __global__ void __launch_bounds__(kScatterWarps * 32)
   const std::int64_t column = (std::int64_t{blockIdx.y} * 32 + lane) * N;
   const std::int64_t left = a.width - column;
   const int valid = static_cast<int>(left < 0 ? 0 : (left < N ? left : N));
+  // Lanes beyond the width take part in the shuffles; they read a column that exists.
+  const std::int64_t read_column = valid > 0 ? column : 0;
   float* target = a.dtable + id * a.width + column;
   float sums[N];
   load_floats<kWhole>(target, valid, sums);
@@ -84,7 +88,13 @@ __global__ void __launch_bounds__(kScatterWarps * 32)
     const bool is_same = at < a.rows && sorted_ids[at] == id;
     const std::int32_t row = is_same ? sorted_rows[at] : 0;
     const int count = __popc(__ballot_sync(kAllLanes, is_same));
-    add_rows<T, kWhole>(a, row, count, column, valid, sums);
+    int first = 0;
+    for (; first + kRowsAhead <= count; first += kRowsAhead) {
+      add_rows<kRowsAhead, T, kWhole>(a, row, first, read_column, valid, sums);
+    }
+    for (; first < count; ++first) {
+      add_rows<1, T, kWhole>(a, row, first, read_column, valid, sums);
+    }
     if (count < 32) {
       break;
     }

@@ -68,7 +68,7 @@ struct NoiseBody {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float unit = static_cast<float>(counter_bits(row_mix, column + i)) * 0x1.0p-23F - 1.0F;
-      out[i] = in.x[i] + unit * in.magnitude;
+      out[i] = fmaf(unit, in.magnitude, in.x[i]);
     }
     store_vector(static_cast<T*>(a.x) + row * a.pitch + column, to_vector<T>(out));
   }

@@ -9,21 +9,21 @@
 
 namespace longhaul::kernels::cuda {
 
-using LargestTeam = TeamShape<512, 4>;
-
 /// Calls `run` with the shape for groups of `vectors` vectors.
 template <typename Run>
 void dispatch_team(std::int64_t vectors, const Run& run) {
   if (vectors <= TeamShape<8, 2>::kCapacity) {
     run(TeamShape<8, 2>{});
-  } else if (vectors <= TeamShape<32, 4>::kCapacity) {
-    run(TeamShape<32, 4>{});
-  } else if (vectors <= TeamShape<128, 4>::kCapacity) {
-    run(TeamShape<128, 4>{});
+  } else if (vectors <= TeamShape<32, 2>::kCapacity) {
+    run(TeamShape<32, 2>{});
+  } else if (vectors <= TeamShape<128, 2>::kCapacity) {
+    run(TeamShape<128, 2>{});
+  } else if (vectors <= TeamShape<256, 2>::kCapacity) {
+    run(TeamShape<256, 2>{});
   } else if (vectors <= TeamShape<256, 4>::kCapacity) {
     run(TeamShape<256, 4>{});
   } else {
-    run(LargestTeam{});
+    run(TeamShape<512, 4>{});
   }
 }
 

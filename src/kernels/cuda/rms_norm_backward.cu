@@ -1,6 +1,8 @@
 // dx and dweight of RMSNorm in one pass over x and dy. A thread keeps its columns of dweight in
 // registers over all groups of its team; the sums of a block then go to scratch memory, and a
 // second kernel adds the blocks in order. The number of blocks depends on the shape alone.
+// Multiply-adds are written out: left to the compiler, variants of the kernel could round
+// differently.
 #include "kernels/cuda/kernels.cuh"
 #include "kernels/cuda/rms_norm.cuh"
 #include "kernels/cuda/scratch.cuh"
@@ -35,22 +37,20 @@ struct BackwardGroup {
   __device__ Pack load_add(int at) const { return add == nullptr ? Pack{} : load(add, at); }
 
   /// This vector's part of Σ dy · weight · x.
-  __device__ float dot(int at, const Pack& x_at, const Pack& dy_at) const {
-    const Pack w = load_weight(at);
+  static __device__ float dot(const Pack& w, const Pack& x_at, const Pack& dy_at) {
     float sum = 0.0F;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      sum += dy_at[i] * w[i] * x_at[i];
+      sum = fmaf(dy_at[i] * w[i], x_at[i], sum);
     }
     return sum;
   }
-  __device__ void finish(int at, const Pack& x_at, const Pack& dy_at, const Pack& add_at,
-                         float mean) const {
-    const Pack w = load_weight(at);
+  __device__ void finish(int at, const Pack& w, const Pack& x_at, const Pack& dy_at,
+                         const Pack& add_at, float mean) const {
     float out[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      out[i] = rstd * (dy_at[i] * w[i] - x_at[i] * mean) + add_at[i];
+      out[i] = fmaf(rstd, fmaf(dy_at[i], w[i], -(x_at[i] * mean)), add_at[i]);
     }
     store_part<kWhole>(dx + std::int64_t{at} * N, width - at * N, to_vector<T>(out));
   }
@@ -80,7 +80,7 @@ struct WeightSums {
   __device__ void add(int v, const Vector<T, N>& x, const Vector<T, N>& dy, float rstd) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      kept[v * N + i] += dy[i] * x[i] * rstd;
+      kept[v * N + i] = fmaf(dy[i] * x[i], rstd, kept[v * N + i]);
     }
   }
   __device__ void add_beyond(int at, const Vector<T, N>& x, const Vector<T, N>& dy, float rstd,
@@ -88,8 +88,7 @@ struct WeightSums {
     float* sums = partial + std::int64_t{at} * N;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float value = dy[i] * x[i] * rstd;
-      sums[i] = is_first ? value : sums[i] + value;
+      sums[i] = fmaf(dy[i] * x[i], rstd, is_first ? 0.0F : sums[i]);
     }
   }
   /// Writes what registers hold to the block's row: sums over the teams of the block, in order.
@@ -127,8 +126,66 @@ struct WeightSums {
   }
 };
 
+/// A thread's vectors of one group, or of the weights.
+template <typename T, typename Shape>
+struct Packs {
+  Vector<T, kPack<T>> at[Shape::kVectors] = {};
+};
+
+/// dx of one group, by its team; adds the group's part of dweight to `sums`.
 template <typename T, bool kWhole, bool kWeight, typename Shape>
-__global__ void __launch_bounds__(Shape::kBlock, (kWeight ? 512 : 640) / Shape::kBlock)
+__device__ void group_backward(const BackwardGroup<T, kWhole>& group, const TeamPlace& place,
+                               const Packs<T, Shape>& weights, TeamSum<Shape>& team_sum,
+                               WeightSums<T, Shape, kWeight>& sums, bool is_first) {
+  Packs<T, Shape> x;
+  Packs<T, Shape> dy;
+  Packs<T, Shape> add;
+  const int beyond = place.lane + Shape::kCapacity;
+#pragma unroll
+  for (int v = 0; v < Shape::kVectors; ++v) {
+    const int at = place.lane + v * Shape::kThreads;
+    if (at < place.vectors) {
+      x.at[v] = group.load(group.x, at);
+      dy.at[v] = group.load(group.dy, at);
+      add.at[v] = group.load_add(at);
+    }
+  }
+  float dot = 0.0F;
+#pragma unroll
+  for (int v = 0; v < Shape::kVectors; ++v) {
+    dot += group.dot(weights.at[v], x.at[v], dy.at[v]);
+  }
+  for (int at = beyond; at < place.vectors; at += Shape::kThreads) {
+    dot += group.dot(group.load_weight(at), group.load(group.x, at), group.load(group.dy, at));
+  }
+  const float mean = team_sum(dot) * group.rstd * group.rstd / static_cast<float>(group.width);
+#pragma unroll
+  for (int v = 0; v < Shape::kVectors; ++v) {
+    const int at = place.lane + v * Shape::kThreads;
+    if (at < place.vectors) {
+      if constexpr (kWeight) {
+        sums.add(v, x.at[v], dy.at[v], group.rstd);
+      }
+      group.finish(at, weights.at[v], x.at[v], dy.at[v], add.at[v], mean);
+    }
+  }
+  for (int at = beyond; at < place.vectors; at += Shape::kThreads) {
+    const Vector<T, kPack<T>> x_at = group.load(group.x, at);
+    const Vector<T, kPack<T>> dy_at = group.load(group.dy, at);
+    const Vector<T, kPack<T>> add_at = group.load_add(at);
+    if constexpr (kWeight) {
+      sums.add_beyond(at, x_at, dy_at, group.rstd, is_first);
+    }
+    group.finish(at, group.load_weight(at), x_at, dy_at, add_at, mean);
+  }
+}
+
+/// Threads of a multiprocessor that the registers leave room for.
+template <bool kWeight>
+inline constexpr int kResidentThreads = kWeight ? 512 : 640;
+
+template <typename T, bool kWhole, bool kWeight, typename Shape>
+__global__ void __launch_bounds__(Shape::kBlock, kResidentThreads<kWeight> / Shape::kBlock)
     rms_norm_backward_kernel(RmsNormBackward a, std::int64_t first_row, std::uint32_t total,
                              FastDivide groups, float* partials) {
   constexpr int N = kPack<T>;
@@ -138,50 +195,20 @@ __global__ void __launch_bounds__(Shape::kBlock, (kWeight ? 512 : 640) / Shape::
   WeightSums<T, Shape, kWeight> weight_sums{
       .partial = kWeight ? partials + std::int64_t{blockIdx.x} * vectors * N : nullptr};
   const std::uint32_t begin = blockIdx.x * Shape::kTeams;
+  Packs<T, Shape> weights;
+#pragma unroll
+  for (int v = 0; v < Shape::kVectors; ++v) {
+    const int at = static_cast<int>(threadIdx.x % Shape::kThreads) + v * Shape::kThreads;
+    if (at < vectors) {
+      weights.at[v] = load_part<kWhole, Memory::kConstant>(
+          static_cast<const T*>(a.weight) + std::int64_t{at} * N,
+          static_cast<int>(a.width) - at * N);
+    }
+  }
   for (std::uint32_t first = begin; first < total; first += gridDim.x * Shape::kTeams) {
     const TeamPlace place = find_place<Shape, N>(first, total, groups, first_row, a.width);
-    const BackwardGroup<T, kWhole> group = group_at<T, kWhole>(a, place);
-    Vector<T, N> x[Shape::kVectors] = {};
-    Vector<T, N> dy[Shape::kVectors] = {};
-    Vector<T, N> add[Shape::kVectors] = {};
-#pragma unroll
-    for (int v = 0; v < Shape::kVectors; ++v) {
-      const int at = place.lane + v * Shape::kThreads;
-      if (at < place.vectors) {
-        x[v] = group.load(group.x, at);
-        dy[v] = group.load(group.dy, at);
-        add[v] = group.load_add(at);
-      }
-    }
-    float dot = 0.0F;
-#pragma unroll
-    for (int v = 0; v < Shape::kVectors; ++v) {
-      const int at = place.lane + v * Shape::kThreads;
-      dot += at < place.vectors ? group.dot(at, x[v], dy[v]) : 0.0F;
-    }
-    for (int at = place.lane + Shape::kCapacity; at < place.vectors; at += Shape::kThreads) {
-      dot += group.dot(at, group.load(group.x, at), group.load(group.dy, at));
-    }
-    const float mean = team_sum(dot) * group.rstd * group.rstd / static_cast<float>(a.width);
-#pragma unroll
-    for (int v = 0; v < Shape::kVectors; ++v) {
-      const int at = place.lane + v * Shape::kThreads;
-      if (at < place.vectors) {
-        if constexpr (kWeight) {
-          weight_sums.add(v, x[v], dy[v], group.rstd);
-        }
-        group.finish(at, x[v], dy[v], add[v], mean);
-      }
-    }
-    for (int at = place.lane + Shape::kCapacity; at < place.vectors; at += Shape::kThreads) {
-      const Vector<T, N> x_at = group.load(group.x, at);
-      const Vector<T, N> dy_at = group.load(group.dy, at);
-      const Vector<T, N> add_at = group.load_add(at);
-      if constexpr (kWeight) {
-        weight_sums.add_beyond(at, x_at, dy_at, group.rstd, first == begin);
-      }
-      group.finish(at, x_at, dy_at, add_at, mean);
-    }
+    group_backward(group_at<T, kWhole>(a, place), place, weights, team_sum, weight_sums,
+                   first == begin);
   }
   if constexpr (kWeight) {
     weight_sums.finish(vectors);

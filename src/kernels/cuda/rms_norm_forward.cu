@@ -11,7 +11,7 @@ __device__ float squares(const Vector<T, kPack<T>>& x) {
   float sum = 0.0F;
 #pragma unroll
   for (int i = 0; i < kPack<T>; ++i) {
-    sum += x[i] * x[i];
+    sum = fmaf(x[i], x[i], sum);
   }
   return sum;
 }
@@ -28,9 +28,11 @@ struct ForwardGroup {
   __device__ Vector<T, N> load(int at) const {
     return load_part<kWhole>(x + std::int64_t{at} * N, width - at * N);
   }
-  __device__ void finish(int at, const Vector<T, N>& values, float rstd) const {
-    const Vector<T, N> w =
-        load_part<kWhole, Memory::kConstant>(weight + std::int64_t{at} * N, width - at * N);
+  __device__ Vector<T, N> load_weight(int at) const {
+    return load_part<kWhole, Memory::kConstant>(weight + std::int64_t{at} * N, width - at * N);
+  }
+  __device__ void finish(int at, const Vector<T, N>& values, const Vector<T, N>& w,
+                         float rstd) const {
     float out[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -54,13 +56,18 @@ __global__ void __launch_bounds__(Shape::kBlock)
       static_cast<const T*>(a.x) + place.row * a.x_pitch + offset, static_cast<const T*>(a.weight),
       static_cast<T*>(a.y) + (a.y == nullptr ? 0 : place.row * a.y_pitch + offset),
       static_cast<int>(a.width)};
-  Vector<T, N> kept[Shape::kVectors];
-  float sum = 0.0F;
+  // Weights too before the sum: read after it, their latency would add to that of x.
+  Vector<T, N> kept[Shape::kVectors] = {};
+  Vector<T, N> weights[Shape::kVectors] = {};
 #pragma unroll
   for (int v = 0; v < Shape::kVectors; ++v) {
     const int at = place.lane + v * Shape::kThreads;
-    kept[v] = at < place.vectors ? group.load(at) : Vector<T, N>{};
+    if (at < place.vectors) {
+      kept[v] = group.load(at);
+      weights[v] = group.load_weight(at);
+    }
   }
+  float sum = 0.0F;
 #pragma unroll
   for (int v = 0; v < Shape::kVectors; ++v) {
     sum += squares<T>(kept[v]);
@@ -79,11 +86,11 @@ __global__ void __launch_bounds__(Shape::kBlock)
   for (int v = 0; v < Shape::kVectors; ++v) {
     const int at = place.lane + v * Shape::kThreads;
     if (at < place.vectors) {
-      group.finish(at, kept[v], rstd);
+      group.finish(at, kept[v], weights[v], rstd);
     }
   }
   for (int at = place.lane + Shape::kCapacity; at < place.vectors; at += Shape::kThreads) {
-    group.finish(at, group.load(at), rstd);
+    group.finish(at, group.load(at), group.load_weight(at), rstd);
   }
 }
 

@@ -39,8 +39,8 @@ struct RopeBody {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float sine = a.inverse ? -in.sine[i] : in.sine[i];
-      low[i] = in.low[i] * in.cosine[i] - in.high[i] * sine;
-      high[i] = in.high[i] * in.cosine[i] + in.low[i] * sine;
+      low[i] = fmaf(in.low[i], in.cosine[i], -(in.high[i] * sine));
+      high[i] = fmaf(in.high[i], in.cosine[i], in.low[i] * sine);
     }
     T* to = place(row, item);
     store_vector(to, to_vector<T>(low));

@@ -67,7 +67,7 @@ struct BackwardBody {
       const float dout = values.dout[i];
       const float s = sigmoid<T>(gate);
       const float silu = gate * s;
-      dgate[i] = dout * values.in.up[i] * (s + silu * (1.0F - s));
+      dgate[i] = dout * values.in.up[i] * fmaf(silu, 1.0F - s, s);
       dup[i] = dout * silu;
     }
     T* to = static_cast<T*>(a.dgate_up) + row * a.dgate_up_pitch + std::int64_t{item} * N;

@@ -14,7 +14,7 @@ struct TeamShape {
   static constexpr int kThreads = kTeamThreads;
   static constexpr int kVectors = kTeamVectors;
   static constexpr int kCapacity = kThreads * kVectors;
-  static constexpr int kBlock = kThreads < 128 ? 128 : kThreads;
+  static constexpr int kBlock = kThreads > 32 ? kThreads : 128;
   static constexpr int kTeams = kBlock / kThreads;
   static constexpr bool kWholeBlock = kThreads > 32;
   static_assert(kWholeBlock ? kTeams == 1 : 32 % kThreads == 0);
