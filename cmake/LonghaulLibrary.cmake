@@ -32,9 +32,10 @@ function(longhaul_torch_pch target)
   target_precompile_headers(${target} REUSE_FROM longhaul_torch_pch)
 endfunction()
 
-# longhaul_test(<folder> SOURCES … DEPS … [TORCH]): one test program per folder of tests/, registered with ctest.
+# longhaul_test(<folder> SOURCES … DEPS … [TORCH] [TWO_CORES <filter>]): one test program per folder of tests/,
+# registered with ctest. Tests whose names match the filter start processes: ctest counts each as two.
 function(longhaul_test folder)
-  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT;TWO_CORES" "SOURCES;DEPS" ${ARGN})
   set(target ${folder}_test)
   add_executable(${target} ${ARG_SOURCES})
   target_link_libraries(${target} PRIVATE ${ARG_DEPS} GTest::gtest_main GTest::gmock)
@@ -54,6 +55,13 @@ function(longhaul_test folder)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  gtest_discover_tests(${target} TEST_PREFIX "${folder}/" DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS ${label} TIMEOUT ${ARG_TIMEOUT})
+  set(discover ${target} TEST_PREFIX "${folder}/" DISCOVERY_MODE PRE_TEST)
+  set(properties PROPERTIES LABELS ${label} TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_TWO_CORES)
+    gtest_discover_tests(${discover} TEST_FILTER "${ARG_TWO_CORES}" TEST_LIST ${target}_OF_TWO_CORES
+                         ${properties} PROCESSORS 2)
+    gtest_discover_tests(${discover} TEST_FILTER "-${ARG_TWO_CORES}" ${properties})
+  else()
+    gtest_discover_tests(${discover} ${properties})
+  endif()
 endfunction()

@@ -37,12 +37,9 @@ void print_errors(const std::vector<std::string>& lines) {
 
 void require_mpi(const dist::Environment& environment, std::int64_t ranks) {
   if (!dist::find_mpi_library()) {
-    throw base::SystemError(
-        {.where = "MPI",
-         .what = fmt::format("{} CPU ranks were asked for, but this build has no MPI", ranks),
-         .hint =
-             "Install Open MPI (Debian: apt install libopenmpi-dev openmpi-bin) and build again, "
-             "or use NPROC_PER_NODE=1"});
+    base::Problem problem = dist::missing_mpi_library();
+    problem.what = fmt::format("{} CPU ranks were asked for, but {}", ranks, problem.what);
+    throw base::SystemError(problem);
   }
   if (!dist::find_mpirun(environment)) {
     throw base::SystemError(
@@ -134,10 +131,6 @@ int run_ranks_under_mpirun(const LaunchDecision& decision, const char* const* ar
   for (const char* const* word = argv + 1; *word != nullptr; ++word) {
     options.command.emplace_back(*word);
   }
-  options.notice = [](const std::string& line) {
-    fmt::print(stderr, "longhaul: {}\n", line);
-    std::fflush(stderr);
-  };
   std::fflush(stdout);
   const dist::Verdict verdict = dist::supervise(options);
   print_errors(verdict.error_lines);

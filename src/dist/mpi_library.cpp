@@ -19,14 +19,16 @@ constexpr const char* kInstallHint =
 using WorldFactory = Communicator* (*)(const MpiWorldRequest*);
 using VersionFunction = const char* (*)();
 
+std::filesystem::path program_folder() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+}
+
 /// The loaded object; never closed, because MPI registers exit handlers.
 void* load_library() {
   const std::optional<std::filesystem::path> path = find_mpi_library();
   if (!path) {
-    throw base::SystemError(
-        {.where = "MPI",
-         .what = fmt::format("{} is not there; this build has no MPI", kLibraryName),
-         .hint = kInstallHint});
+    throw base::SystemError(missing_mpi_library());
   }
   // Open MPI's own plug-ins look for its symbols globally.
   void* handle = dlopen(path->c_str(), RTLD_NOW | RTLD_GLOBAL);
@@ -51,8 +53,7 @@ Function symbol(void* handle, const char* name) {
 
 std::optional<std::filesystem::path> find_mpi_library() {
   std::error_code ignored;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  const std::filesystem::path folder = program.parent_path();
+  const std::filesystem::path folder = program_folder();
   const std::array<std::filesystem::path, 4> candidates{folder, folder.parent_path() / "lib",
                                                         folder.parent_path(),
                                                         folder.parent_path().parent_path()};
@@ -63,6 +64,15 @@ std::optional<std::filesystem::path> find_mpi_library() {
     }
   }
   return std::nullopt;
+}
+
+base::Problem missing_mpi_library() {
+  return {.where = "MPI",
+          .what = fmt::format("there is no {} beside the program (in {})", kLibraryName,
+                              program_folder().string()),
+          .hint = fmt::format("Put it back if the program was moved without it. A build has it if "
+                              "Open MPI was there: {}",
+                              kInstallHint)};
 }
 
 std::optional<std::string> mpi_version() {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
 #include "dist/communicator.h"
 #include "dist/operation_observer.h"
 
@@ -23,6 +24,9 @@ struct MpiWorldRequest {
 /// `liblonghaul_mpi.so` beside the program, in ../lib, or (build tree) up to two folders above;
 /// nothing when absent.
 std::optional<std::filesystem::path> find_mpi_library();
+
+/// Says that the object is not there, and where it belongs.
+base::Problem missing_mpi_library();
 
 /// `Open MPI v4.1.4 …`, or nothing when the object or MPI is missing.
 std::optional<std::string> mpi_version();

@@ -43,11 +43,13 @@ void MpiTransfer::check_call(const TransferContext& context, int code) {
   world_->has_failed = true;
   int error_class = 0;
   MPI_Error_class(code, &error_class);
-  const base::Problem problem{.where = place(context), .what = "MPI: " + mpi_message(code)};
   if (error_class == MPI_ERR_TRUNCATE) {
-    throw base::InternalError(problem);
+    throw base::InternalError(
+        {.where = place(context),
+         .what = "a peer is in another operation: its block is too large (MPI: " +
+                 mpi_message(code) + ")"});
   }
-  throw base::SystemError(problem);
+  throw base::SystemError({.where = place(context), .what = "MPI: " + mpi_message(code)});
 }
 
 void MpiTransfer::post(const TransferContext& context, const Block& block, bool is_send, int tag,

@@ -73,10 +73,14 @@ std::optional<std::filesystem::path> find_mpirun(const Environment& environment)
     while (!rest.empty()) {
       const std::string_view folder = rest.substr(0, rest.find(':'));
       rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
-      const std::filesystem::path candidate = std::filesystem::path(folder) / name;
-      if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) {
-        return candidate;
+      if (folder.empty() || access((std::filesystem::path(folder) / name).c_str(), X_OK) != 0) {
+        continue;
       }
+      // mpirun takes the parent of its folder for its prefix, and refuses `/`, the parent of the
+      // link /bin.
+      std::error_code error;
+      const std::filesystem::path real = std::filesystem::canonical(folder, error);
+      return (error ? std::filesystem::path(folder) : real) / name;
     }
   }
   return std::nullopt;

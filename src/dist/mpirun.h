@@ -15,7 +15,8 @@
 
 namespace longhaul::dist {
 
-/// Open MPI's mpirun in PATH: `mpirun.openmpi` if there is one, else `mpirun`.
+/// Open MPI's mpirun in PATH: `mpirun.openmpi` if there is one, else `mpirun`; its folder without
+/// links.
 std::optional<std::filesystem::path> find_mpirun(const Environment& environment);
 
 struct MpirunRequest {

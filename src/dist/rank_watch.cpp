@@ -46,12 +46,13 @@ void RankWatch::look(const RankPage& page, milliseconds elapsed, const WatchLimi
   silent_ = heartbeat == last_heartbeat_ ? silent_ + elapsed : milliseconds(0);
   last_heartbeat_ = heartbeat;
   if (!process_) {
-    if (page.pid != 0) {
-      process_.emplace(page.pid);
-    } else if (silent_ > limits.start && is_judging) {
-      stuck_ = fmt::format("did not start within {:.3g} s", seconds(limits.start));
+    if (page.pid == 0) {
+      if (silent_ > limits.start && is_judging) {
+        stuck_ = fmt::format("did not start within {:.3g} s", seconds(limits.start));
+      }
+      return;
     }
-    return;
+    process_.emplace(page.pid);  // and it may have ended already
   }
   if (!process_->is_alive()) {
     has_ended_ = true;

@@ -13,11 +13,13 @@
 #include <cerrno>
 #include <csignal>
 #include <optional>
+#include <string_view>
 #include <system_error>
 
 #include "base/error.h"
 #include "dist/launch_folder.h"
 #include "dist/mpirun.h"
+#include "dist/output_writer.h"
 #include "dist/process_copy.h"
 #include "dist/rank_watch.h"
 #include "dist/rendezvous.h"
@@ -38,6 +40,10 @@ constexpr milliseconds kGrace{1000};
 constexpr milliseconds kStarterGrace{3000};
 /// Signals closer together than this are one wish (some tools signal a process and its group).
 constexpr milliseconds kSameWish{100};
+/// How long nobody may read the last output of a job that is stopped at once, or that fails, until
+/// it is given up.
+constexpr milliseconds kPatienceOfStop{300};
+constexpr milliseconds kPatienceOfFailure{2000};
 
 /// A file descriptor that closes itself.
 class Descriptor {
@@ -88,31 +94,28 @@ class Signals {
   int fd_;
 };
 
-void write_all(int fd, const char* data, std::size_t bytes) {
-  while (bytes > 0) {
-    const ssize_t written = write(fd, data, bytes);
-    if (written < 0 && errno != EINTR) {
-      return;  // nobody reads any more
+/// The next of what is waiting in `from`; empty when nothing is.
+std::string_view read_waiting(int from, std::array<char, 16384>& buffer) {
+  const ssize_t got = read(from, buffer.data(), buffer.size());
+  return {buffer.data(), got > 0 ? static_cast<std::size_t>(got) : 0};
+}
+
+/// Moves what is waiting in `from` to `to` while that has room.
+void pass_on(int from, OutputWriter& to) {
+  constexpr int kChunksPerTurn = 64;
+  std::array<char, 16384> buffer;
+  for (int i = 0; i < kChunksPerTurn && to.has_room(); ++i) {
+    const std::string_view text = read_waiting(from, buffer);
+    if (text.empty()) {
+      return;
     }
-    if (written > 0) {
-      data += written;
-      bytes -= static_cast<std::size_t>(written);
-    }
+    to.add(text);
   }
 }
 
-/// Moves what is waiting in `from` to `sink`.
-template <typename Sink>
-void drain(int from, const Sink& sink) {
-  constexpr int kChunksPerTurn = 64;
-  std::array<char, 16384> buffer;
-  for (int i = 0; i < kChunksPerTurn; ++i) {
-    const ssize_t got = read(from, buffer.data(), buffer.size());
-    if (got <= 0) {
-      return;
-    }
-    sink(buffer.data(), static_cast<std::size_t>(got));
-  }
+bool has_input(int fd) {
+  pollfd look{.fd = fd, .events = POLLIN, .revents = 0};
+  return poll(&look, 1, 0) > 0;
 }
 
 std::int64_t terminal_columns(int fd) {
@@ -128,6 +131,8 @@ class Supervisor {
         output_pipe_(
             open(output_pipe_path(folder_.path()).c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC)),
         error_pipe_(open(error_pipe_path(folder_.path()).c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC)),
+        output_(options.output_fd),
+        errors_(options.error_fd),
         ranks_(static_cast<std::size_t>(options.ranks)) {}
 
   Verdict run();
@@ -136,15 +141,20 @@ class Supervisor {
   void start();
   void wait_for_something();
   void pass_output_on();
+  [[nodiscard]] bool is_all_written() const;
+  void finish_output(Verdict& verdict);
+  void say(const std::string& line);
   void answer_signals();
   void answer_stop(int signal);
   void suspend();
   void watch(milliseconds elapsed);
+  [[nodiscard]] int signal_of_a_rank() const;
   void begin_to_end(milliseconds grace);
   void end_ranks_when_due();
   void send_to_ranks(int signal) const;
   void collect_starter();
   [[nodiscard]] bool all_ranks_gone() const;
+  [[nodiscard]] bool all_ranks_run() const;
   [[nodiscard]] Verdict verdict() const;
   [[nodiscard]] std::int64_t steps_finished_by_all() const;
 
@@ -153,6 +163,8 @@ class Supervisor {
   LaunchFolder folder_;
   Descriptor output_pipe_;
   Descriptor error_pipe_;
+  OutputWriter output_;
+  OutputWriter errors_;
   std::optional<Descriptor> starter_output_;
   pid_t starter_ = 0;
   std::optional<int> starter_status_;
@@ -191,6 +203,13 @@ void Supervisor::wait_for_something() {
        {signals_.descriptor(), output_pipe_.get(), error_pipe_.get(), starter_output_->get()}) {
     events.push_back({.fd = fd, .events = POLLIN, .revents = 0});
   }
+  constexpr int kNoDescriptor = -1;  // poll leaves it out
+  if (!output_.has_room()) {
+    events[1].fd = kNoDescriptor;
+  }
+  if (!errors_.has_room()) {
+    events[2].fd = kNoDescriptor;
+  }
   for (const RankWatch& rank : ranks_) {
     if (rank.process() && !rank.has_ended()) {
       events.push_back({.fd = rank.process()->descriptor(), .events = POLLIN, .revents = 0});
@@ -203,13 +222,58 @@ void Supervisor::wait_for_something() {
 }
 
 void Supervisor::pass_output_on() {
-  drain(output_pipe_.get(),
-        [&](const char* data, std::size_t bytes) { write_all(options_.output_fd, data, bytes); });
-  drain(error_pipe_.get(),
-        [&](const char* data, std::size_t bytes) { write_all(options_.error_fd, data, bytes); });
+  pass_on(output_pipe_.get(), output_);
+  pass_on(error_pipe_.get(), errors_);
   if (starter_output_->get() >= 0) {
-    drain(starter_output_->get(),
-          [&](const char* data, std::size_t bytes) { starter_text_.append(data, bytes); });
+    std::array<char, 16384> buffer;
+    for (std::string_view text = read_waiting(starter_output_->get(), buffer); !text.empty();
+         text = read_waiting(starter_output_->get(), buffer)) {
+      starter_text_ += text;
+    }
+  }
+}
+
+bool Supervisor::is_all_written() const {
+  return output_.waiting_bytes() + errors_.waiting_bytes() == 0 && !has_input(output_pipe_.get()) &&
+         !has_input(error_pipe_.get());
+}
+
+/// The ranks are gone. What they wrote waits for its reader as long as it takes after a success,
+/// and otherwise while somebody reads.
+void Supervisor::finish_output(Verdict& verdict) {
+  constexpr milliseconds kTurn{20};
+  const milliseconds patience = stops_at_once_ ? kPatienceOfStop : kPatienceOfFailure;
+  std::size_t written = 0;
+  auto last_progress = Clock::now();
+  for (pass_output_on(); !is_all_written(); pass_output_on()) {
+    const OutputWriter& waited_for = output_.waiting_bytes() > 0 ? output_ : errors_;
+    [[maybe_unused]] const bool is_written = waited_for.wait_until_written(kTurn);
+    const auto now = Clock::now();
+    if (const std::size_t more = output_.written_bytes() + errors_.written_bytes();
+        more != written) {
+      written = more;
+      last_progress = now;
+    }
+    const int signal = signals_.next();
+    if (signal == SIGTSTP) {
+      suspend();
+    } else if (signal == SIGINT || signal == SIGTERM) {
+      verdict.exit_code = verdict.exit_code == 0 ? 128 + signal : verdict.exit_code;
+      return;
+    }
+    if (verdict.exit_code == 0 || now - last_progress < patience) {
+      continue;
+    }
+    const std::string loss =
+        fmt::format("{} bytes of output were given up, because nobody reads them",
+                    output_.waiting_bytes() + errors_.waiting_bytes());
+    if (!verdict.error_lines.empty()) {
+      verdict.error_lines.back() += ". " + loss;
+    } else if (!stops_at_once_) {
+      say(loss);
+      [[maybe_unused]] const bool is_said = errors_.wait_until_written(kPatienceOfStop);
+    }
+    return;
   }
 }
 
@@ -227,6 +291,9 @@ void Supervisor::suspend() {
   raise(SIGSTOP);
   send_to_ranks(SIGCONT);
 }
+
+/// A line for the user that is no error.
+void Supervisor::say(const std::string& line) { errors_.add("longhaul: " + line + '\n'); }
 
 void Supervisor::answer_signals() {
   while (const int signal = signals_.next()) {
@@ -255,10 +322,21 @@ void Supervisor::answer_stop(int signal) {
   }
   folder_.launcher().stop_signal = signal;
   folder_.launcher().stop_requests = 1;
-  options_.notice("stopping after this step and its checkpoint (once more: stops at once)");
+  say("stopping after this step and its checkpoint (once more: stops at once)");
+}
+
+/// The signal that some rank has got, or 0.
+int Supervisor::signal_of_a_rank() const {
+  for (std::int64_t rank = 0; rank < options_.ranks; ++rank) {
+    if (const int signal = folder_.rank(rank).stop_signal; signal != 0) {
+      return signal;
+    }
+  }
+  return 0;
 }
 
 void Supervisor::watch(milliseconds elapsed) {
+  const int signal = signal_of_a_rank();  // first: a death that made mpirun send it is seen below
   bool has_trouble = false;
   bool is_stuck = false;
   for (std::int64_t rank = 0; rank < options_.ranks; ++rank) {
@@ -274,10 +352,10 @@ void Supervisor::watch(milliseconds elapsed) {
     begin_to_end(is_stuck || starter_status_ ? milliseconds(0) : kGrace);
     return;
   }
-  for (std::int64_t rank = 0; rank < options_.ranks && first_stop_signal_ == 0; ++rank) {
-    if (const int signal = folder_.rank(rank).stop_signal; signal != 0) {
-      answer_stop(signal);  // somebody signalled a rank: the whole job stops
-    }
+  // Somebody signalled a rank: the whole job stops. While a rank is missing it may have been mpirun,
+  // which ends all when one has died, and then says so.
+  if (signal != 0 && first_stop_signal_ == 0 && all_ranks_run()) {
+    answer_stop(signal);
   }
 }
 
@@ -317,6 +395,11 @@ bool Supervisor::all_ranks_gone() const {
                       [](const RankWatch& rank) { return rank.is_running(); });
 }
 
+bool Supervisor::all_ranks_run() const {
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [](const RankWatch& rank) { return rank.process() && !rank.has_ended(); });
+}
+
 Verdict Supervisor::verdict() const {
   if (stops_at_once_) {
     return {.exit_code = 128 + first_stop_signal_, .error_lines = {}};
@@ -332,6 +415,7 @@ Verdict Supervisor::verdict() const {
                     .outcome_ns = page.outcome_ns,
                     .lines = recorded_lines(page),
                     .died_ns = watched.died_ns(),
+                    .has_come_up = watched.process().has_value(),
                     .stuck = watched.stuck()});
   }
   StarterEnd starter{.status = starter_status_.value_or(0), .output = {}};
@@ -358,7 +442,9 @@ Verdict Supervisor::run() {
     end_ranks_when_due();
   }
   pass_output_on();
-  return verdict();
+  Verdict end = verdict();
+  finish_output(end);
+  return end;
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,11 +20,10 @@ struct SupervisorOptions {
   int output_fd = 1;  // where the ranks' standard output goes
   int error_fd = 2;
   WatchLimits limits;
-  /// Lines for the user that are no errors.
-  std::function<void(const std::string&)> notice = [](const std::string&) {};
 };
 
-/// Runs the ranks to their end. Blocks SIGINT, SIGTERM, SIGTSTP and SIGCHLD in this thread
+/// Runs the ranks to their end. An output that nobody reads holds up the ranks, never the launcher;
+/// after a success it waits until everything is read. Blocks SIGINT, SIGTERM, SIGTSTP and SIGCHLD in this thread
 /// meanwhile.
 ///
 /// Errors  SystemError when nothing could be started; everything later is in the verdict

@@ -43,6 +43,18 @@ std::optional<SignalNote> find_signal_note(const StarterEnd& starter) {
   return SignalNote{.rank = *rank, .signal = *signal};
 }
 
+/// The rank that mpirun names as the first one with an exit status of its own: `Process name:
+/// [[356,1],1]`.
+std::optional<std::int64_t> find_exit_note(const StarterEnd& starter) {
+  for (const std::string& line : starter.output) {
+    const std::size_t at = line.find("Process name: [[");
+    if (at != std::string::npos) {
+      return number_after(std::string_view(line).substr(at), "],");
+    }
+  }
+  return std::nullopt;
+}
+
 std::string describe_death(int signal) {
   if (signal == 0) {
     return "the process ended without saying why";
@@ -86,6 +98,36 @@ Verdict starter_verdict(const StarterEnd& starter) {
   return {.exit_code = kSystemErrorExit, .error_lines = {problem.line()}};
 }
 
+/// What is known when ranks died before all had come up, which are not there to tell: mpirun signals
+/// every rank once one has died.
+std::optional<Verdict> early_death_verdict(const std::vector<RankEnd>& ranks,
+                                           const StarterEnd& starter, const RankEnd* first) {
+  const auto note = find_signal_note(starter);
+  const auto exit_note = find_exit_note(starter);
+  std::string missing;
+  for (const RankEnd& rank : ranks) {
+    if (rank.has_come_up) {
+      continue;
+    }
+    if (note && note->rank == rank.rank) {
+      return death_verdict(rank, starter);
+    }
+    if (exit_note == rank.rank) {
+      return starter_verdict(starter);
+    }
+    missing += fmt::format("{}rank {}", missing.empty() ? "" : ", ", rank.rank);
+  }
+  const bool is_known = note || exit_note || first == nullptr || first->outcome == Outcome::kError;
+  if (missing.empty() || is_known) {
+    return std::nullopt;
+  }
+  const base::Problem problem{
+      .where = "mpirun",
+      .what = fmt::format("a rank died while starting (not yet up: {}; exit status {})", missing,
+                          starter.status)};
+  return Verdict{.exit_code = kSystemErrorExit, .error_lines = {problem.line()}};
+}
+
 /// The rank whose own error or death came first; mpirun's word decides between deaths seen
 /// together.
 const RankEnd* first_at_fault(const std::vector<RankEnd>& ranks, const StarterEnd& starter) {
@@ -112,7 +154,11 @@ const RankEnd* first_at_fault(const std::vector<RankEnd>& ranks, const StarterEn
 }  // namespace
 
 Verdict judge(const std::vector<RankEnd>& ranks, const StarterEnd& starter) {
-  if (const RankEnd* first = first_at_fault(ranks, starter); first != nullptr) {
+  const RankEnd* first = first_at_fault(ranks, starter);
+  if (const auto early = early_death_verdict(ranks, starter, first)) {
+    return *early;
+  }
+  if (first != nullptr) {
     if (first->outcome == Outcome::kError) {
       return {.exit_code = first->exit_code, .error_lines = first->lines};
     }

@@ -22,6 +22,8 @@ struct RankEnd {
   /// When it was seen dead without having recorded anything, before the launcher began to end
   /// ranks.
   std::optional<std::int64_t> died_ns;
+  /// False when its process was never seen: it told nobody where it is.
+  bool has_come_up = true;
   /// Why it counts as stuck (no heartbeat, never started); empty when it does not.
   std::string stuck;
 };
@@ -39,7 +41,7 @@ struct Verdict {
   std::vector<std::string> error_lines;
 };
 
-/// Order of belief: a rank's own error or death, whichever came first; a stuck rank; a complaint
+/// Order of belief: mpirun about a rank that never came up; a rank's own error or death, whichever came first; a stuck rank; a complaint
 /// about a peer; mpirun.
 Verdict judge(const std::vector<RankEnd>& ranks, const StarterEnd& starter);
 

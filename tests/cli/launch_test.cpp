@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 
 #include "base/error.h"
@@ -48,7 +49,8 @@ TEST(Launch, RunsOneRankHereByDefault) {
 
 TEST(Launch, StartsRanksWhenAskedTo) {
   if (!dist_test::has_mpi()) {
-    EXPECT_THAT(error_of<base::SystemError>({{"NPROC_PER_NODE", "2"}}), HasSubstr("has no MPI"));
+    EXPECT_THAT(error_of<base::SystemError>({{"NPROC_PER_NODE", "2"}}),
+                HasSubstr("liblonghaul_mpi.so"));
     return;
   }
   const LaunchDecision decision =
@@ -56,6 +58,25 @@ TEST(Launch, StartsRanksWhenAskedTo) {
   EXPECT_EQ(decision.kind, Kind::kStartRanks);
   EXPECT_EQ(decision.info.ranks, 2);
   EXPECT_EQ(decision.info.local_ranks, 2);
+}
+
+TEST(Launch, NamesTheFileThatIsMissingBesideTheProgram) {
+  // The same program in a folder from which the object is out of sight.
+  const std::filesystem::path top = std::string(LONGHAUL_BINARY_DIR) + "/tests/dist/without_mpi";
+  std::filesystem::remove_all(top);
+  std::filesystem::create_directories(top / "a/b");
+  const std::filesystem::path program = top / "a/b/probe";
+  std::filesystem::create_hard_link(std::string(LONGHAUL_BINARY_DIR) + "/tests/dist/dist_probe",
+                                    program);
+  dist_test::ProbeRun run({}, {{"NPROC_PER_NODE", "2"}}, {program.string()});
+  const dist_test::ProbeResult result = run.wait();
+  EXPECT_EQ(result.status, 3);
+  EXPECT_THAT(dist_test::error_lines(result.err),
+              ElementsAre(AllOf(StartsWith("MPI: 2 CPU ranks were asked for, but there is no "
+                                           "liblonghaul_mpi.so beside the program (in " +
+                                           program.parent_path().string() + ")"),
+                                HasSubstr("Put it back"), HasSubstr("apt install"))));
+  std::filesystem::remove_all(top);
 }
 
 TEST(Launch, NeedsMpirunForSeveralRanks) {

@@ -55,23 +55,37 @@ TEST(Mpirun, RespectsOmpNumThreads) {
   EXPECT_THAT(variables, Not(Contains("OMP_NUM_THREADS=2")));
 }
 
+std::optional<fs::path> found_in(const std::string& path) {
+  return find_mpirun([&](const std::string& name) {
+    return name == "PATH" ? std::optional<std::string>(path) : std::nullopt;
+  });
+}
+
+TEST(Mpirun, IsCalledByItsRealFolder) {
+  // From a path /bin/mpirun it would take `/` for its prefix, and refuse.
+  const fs::path folder = fs::canonical(fs::temp_directory_path()) / "mpirun_folder_test";
+  fs::remove_all(folder);
+  fs::create_directories(folder / "usr/bin");
+  std::ofstream(folder / "usr/bin/mpirun") << "#!/bin/sh\n";
+  fs::permissions(folder / "usr/bin/mpirun", fs::perms::owner_all);
+  fs::create_directory_symlink("usr/bin", folder / "bin");
+  EXPECT_EQ(found_in((folder / "bin").string()), folder / "usr/bin/mpirun");
+  EXPECT_EQ(found_in((folder / "usr/../bin/").string()), folder / "usr/bin/mpirun");
+  fs::remove_all(folder);
+}
+
 TEST(Mpirun, PrefersOpenMpiByName) {
-  const fs::path folder = fs::temp_directory_path() / fs::path("mpirun_test");
+  const fs::path folder = fs::canonical(fs::temp_directory_path()) / "mpirun_test";
   fs::create_directories(folder / "a");
   fs::create_directories(folder / "b");
   for (const fs::path& file : {folder / "a/mpirun", folder / "b/mpirun.openmpi"}) {
     std::ofstream(file) << "#!/bin/sh\n";
     fs::permissions(file, fs::perms::owner_all);
   }
-  const auto path_is = [](const std::string& path) {
-    return [path](const std::string& name) {
-      return name == "PATH" ? std::optional<std::string>(path) : std::nullopt;
-    };
-  };
   const std::string both = (folder / "a").string() + ":" + (folder / "b").string();
-  EXPECT_EQ(find_mpirun(path_is(both)), folder / "b/mpirun.openmpi");
-  EXPECT_EQ(find_mpirun(path_is((folder / "a").string())), folder / "a/mpirun");
-  EXPECT_EQ(find_mpirun(path_is("/nowhere")), std::nullopt);
+  EXPECT_EQ(found_in(both), folder / "b/mpirun.openmpi");
+  EXPECT_EQ(found_in((folder / "a").string()), folder / "a/mpirun");
+  EXPECT_EQ(found_in("/nowhere"), std::nullopt);
   fs::remove_all(folder);
 }
 

@@ -48,11 +48,11 @@ struct Rank {
   const Options& options;
 };
 
-/// Writes `rank pid` lines, so that a test can signal a rank.
-void note_pid(const Rank& rank) {
-  const std::string folder = rank.options.text("pids");
+/// Leaves a file with the rank's process, so that a test can signal it.
+void note_pid(std::int64_t rank, const Options& options) {
+  const std::string folder = options.text("pids");
   if (!folder.empty()) {
-    std::ofstream(fmt::format("{}/{}", folder, rank.session.info().rank)) << getpid() << std::endl;
+    std::ofstream(fmt::format("{}/{}", folder, rank)) << getpid() << std::endl;
   }
 }
 
@@ -129,13 +129,33 @@ void misbehave(const std::string& how, const Rank& rank) {
   }
 }
 
+/// Rank `who` goes wrong as `early` says before its launcher knows it, once rank 0 has come up.
+void misbehave_early(const Options& options) {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  const std::string how = options.text("early");
+  if (how.empty() || rank == nullptr || options.text("who") != rank) {
+    return;
+  }
+  while (!std::ifstream(options.text("pids") + "/0")) {
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  if (how == "kill") {
+    raise(SIGKILL);
+  } else if (how == "exit") {
+    fmt::print(stderr, "no room for this rank\n");
+    std::fflush(stderr);
+    _exit(9);
+  }
+  std::this_thread::sleep_for(std::chrono::minutes(5));
+}
+
 /// Steps like a trainer: a sum of gradients, the stop flag agreed with it, an end of the step.
 int train(const Rank& rank) {
   const std::int64_t steps = rank.options.number("steps", 1'000'000);
   const std::int64_t who = rank.options.number("who", -1);
   const std::int64_t at = rank.options.number("at", -1);
   std::vector<float> gradients(20'000, 1.F);
-  note_pid(rank);
+  const std::string noise(static_cast<std::size_t>(rank.options.number("noise", 0)), '.');
   rank.session.status().set_activity("step");
   for (std::int64_t step = 1; step <= steps; ++step) {
     rank.group.set_step(step);
@@ -154,7 +174,7 @@ int train(const Rank& rank) {
     rank.group.world->all_reduce_max("stop flag", wish);
     rank.session.status().step_has_ended(step);
     if (rank.session.info().rank == 0) {
-      fmt::print("step {}\n", step);
+      fmt::print("step {}\n{}", step, noise);
       std::fflush(stdout);
     }
     if (wish[0] > 0) {
@@ -167,6 +187,7 @@ int train(const Rank& rank) {
 
 int run_rank(cli::RankSession& session, const Options& options) {
   session.install_stop_handlers();
+  note_pid(session.info().rank, options);
   const std::int64_t sp = options.number("sp", session.info().ranks);
   dist::ProcessGroup group = dist::make_process_group(
       session.info(), {.dp = session.info().ranks / sp, .sp = sp}, &session.status());
@@ -225,8 +246,10 @@ int main(int argc, char** argv) {
   using namespace longhaul;  // NOLINT(google-build-using-namespace): main of a test program
   std::optional<cli::RankSession> session;
   try {
+    const dist_test::Options options = dist_test::parse(argc, argv);
+    dist_test::misbehave_early(options);
     session.emplace(dist::process_environment());
-    return dist_test::run(*session, dist_test::parse(argc, argv), argv);
+    return dist_test::run(*session, options, argv);
   } catch (const std::exception& error) {
     const bool is_peer = dynamic_cast<const dist::PeerError*>(&error) != nullptr;
     int code = 4;

@@ -52,7 +52,7 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
 }  // namespace
 
 ProbeRun::ProbeRun(const Words& words, const std::map<std::string, std::string>& variables,
-                   const Words& before) {
+                   const Words& before, int output_fd) {
   std::string name = "/tmp/probe-XXXXXX";
   if (mkdtemp(name.data()) == nullptr) {
     throw std::runtime_error("no temporary folder");
@@ -77,7 +77,7 @@ ProbeRun::ProbeRun(const Words& words, const std::map<std::string, std::string>&
   pid_ = fork();
   if (pid_ == 0) {
     setpgid(0, 0);
-    dup2(open(out.c_str(), O_WRONLY | O_CREAT, 0600), STDOUT_FILENO);
+    dup2(output_fd >= 0 ? output_fd : open(out.c_str(), O_WRONLY | O_CREAT, 0600), STDOUT_FILENO);
     dup2(open(err.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
     execvpe(arguments[0], arguments.data(), values.data());
     _exit(127);
@@ -99,6 +99,16 @@ ProbeRun::~ProbeRun() {
 bool ProbeRun::shows(const std::string& text, seconds patience) {
   return holds_within(patience,
                       [&] { return read_text(folder_ / "out").find(text) != std::string::npos; });
+}
+
+bool ProbeRun::complains(const std::string& text, seconds patience) {
+  return holds_within(patience,
+                      [&] { return read_text(folder_ / "err").find(text) != std::string::npos; });
+}
+
+bool ProbeRun::has_rank(int rank, seconds patience) {
+  const fs::path file = folder_ / "pids" / std::to_string(rank);
+  return holds_within(patience, [&] { return read_text(file).find('\n') != std::string::npos; });
 }
 
 void ProbeRun::send(int signal) const { kill(pid_, signal); }

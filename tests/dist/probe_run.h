@@ -23,14 +23,19 @@ class ProbeRun {
  public:
   using Words = std::vector<std::string>;
   /// `before` goes in front of the probe's path (`mpirun -n 2`); variables are added to a clean environment.
+  /// Standard output goes to `output_fd`, or to a file when that is −1.
   ProbeRun(const Words& words, const std::map<std::string, std::string>& variables,
-           const Words& before = {});
+           const Words& before = {}, int output_fd = -1);
   ProbeRun(const ProbeRun&) = delete;
   ProbeRun& operator=(const ProbeRun&) = delete;
   ~ProbeRun();
 
   /// True once standard output holds `text`.
   bool shows(const std::string& text, std::chrono::seconds patience = std::chrono::seconds(40));
+  /// True once standard error holds `text`.
+  bool complains(const std::string& text, std::chrono::seconds patience = std::chrono::seconds(40));
+  /// True once the process of `rank` runs.
+  bool has_rank(int rank, std::chrono::seconds patience = std::chrono::seconds(40));
   void send(int signal) const;
   void send_to_group(int signal) const;
   void send_to_rank(int rank, int signal) const;

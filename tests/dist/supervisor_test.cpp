@@ -2,11 +2,17 @@
 // exactly one line and it names the rank, and nothing is left behind.
 #include "dist/supervisor.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
 #include <csignal>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "dist/probe_run.h"
 
@@ -131,6 +137,126 @@ TEST_F(Launcher, NamesARankKilledFromOutside) {
   EXPECT_TRUE(run.all_ranks_gone());
 }
 
+// --- an output that nobody reads ----------------------------------------------------------------------------
+
+/// A pipe from a probe's standard output, read only when the test says so.
+class Unread {
+ public:
+  Unread() { EXPECT_EQ(pipe2(ends_.data(), O_CLOEXEC), 0); }
+  Unread(const Unread&) = delete;
+  Unread& operator=(const Unread&) = delete;
+  ~Unread() {
+    close_input();
+    close(ends_[0]);
+  }
+  [[nodiscard]] int input() const { return ends_[1]; }
+  void close_input() {
+    if (ends_[1] >= 0) {
+      close(std::exchange(ends_[1], -1));
+    }
+  }
+  /// The next `bytes` bytes, or fewer at the end.
+  [[nodiscard]] std::string read_bytes(std::size_t bytes) const {
+    std::string text(bytes, '\0');
+    std::size_t got = 0;
+    while (got < bytes) {
+      const ssize_t more = read(ends_[0], text.data() + got, bytes - got);
+      if (more <= 0) {
+        break;
+      }
+      got += static_cast<std::size_t>(more);
+    }
+    text.resize(got);
+    return text;
+  }
+  /// Reads on until all ranks have ended the first step, and no further.
+  [[nodiscard]] bool shows_step_2(std::size_t noise) const {
+    constexpr std::string_view kLines = "step 1\nstep 2\n";
+    return read_bytes(noise + kLines.size()).size() == noise + kLines.size();
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+constexpr const char* kLostOutput = "bytes of output were given up, because nobody reads them";
+
+TEST_F(Launcher, StopsAtOnceOnASecondCtrlCWhenNobodyReadsItsOutput) {
+  Unread output;
+  ProbeRun run({"train", "noise=3000000"}, {{"NPROC_PER_NODE", "2"}}, {}, output.input());
+  output.close_input();
+  ASSERT_TRUE(output.shows_step_2(3'000'000));
+  run.send(SIGINT);
+  // Rank 0 may be held up in mid-step by its own output.
+  ASSERT_TRUE(run.complains("once more: stops at once", seconds(20)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  run.send(SIGINT);
+  const ProbeResult result = run.wait(seconds(20));
+  EXPECT_EQ(result.status, 130);
+  EXPECT_THAT(result.err, Not(HasSubstr("error")));
+  EXPECT_TRUE(run.all_ranks_gone());
+  EXPECT_TRUE(run.leaves_nothing_behind());
+}
+
+TEST_F(Launcher, FinishesTheStepAfterSigtermWhenNobodyReadsItsOutput) {
+  Unread output;
+  ProbeRun run({"train", "noise=100000", "ms=100"}, {{"NPROC_PER_NODE", "2"}}, {}, output.input());
+  output.close_input();
+  ASSERT_TRUE(output.shows_step_2(100'000));
+  run.send(SIGTERM);
+  const ProbeResult result = run.wait(seconds(30));
+  EXPECT_EQ(result.status, 143);
+  EXPECT_THAT(result.err, HasSubstr(kLostOutput));
+  EXPECT_TRUE(run.all_ranks_gone());
+}
+
+TEST_F(Launcher, NamesAKilledRankWhenNobodyReadsItsOutput) {
+  Unread output;
+  ProbeRun run({"train", "noise=3000000"}, {{"NPROC_PER_NODE", "2"}}, {}, output.input());
+  output.close_input();
+  ASSERT_TRUE(output.shows_step_2(3'000'000));
+  run.send_to_rank(1, SIGKILL);
+  const ProbeResult result = run.wait(seconds(30));
+  EXPECT_EQ(result.status, 3);
+  EXPECT_THAT(error_lines(result.err),
+              ElementsAre(testing::AllOf(
+                  testing::ContainsRegex("^rank 1, step [0-9]+, .*: the process was ended by "
+                                         "signal 9"),
+                  HasSubstr(kLostOutput))));
+  EXPECT_TRUE(run.all_ranks_gone());
+}
+
+TEST_F(Launcher, LosesNothingWhenItsOutputIsReadLate) {
+  constexpr std::size_t kNoise = 1'000'000;  // six of them are more than the launcher keeps
+  Unread output;
+  ProbeRun run({"train", "steps=6", "noise=1000000"}, {{"NPROC_PER_NODE", "2"}}, {},
+               output.input());
+  output.close_input();
+  std::string text = output.read_bytes(3 * kNoise);
+  EXPECT_TRUE(run.has_rank(1));
+  EXPECT_TRUE(run.all_ranks_gone());                             // the rest is with the launcher
+  std::this_thread::sleep_for(std::chrono::milliseconds(3000));  // longer than a failure waits
+  text += output.read_bytes(7 * kNoise);
+  EXPECT_EQ(run.wait(seconds(20)).status, 0);
+  std::string expected;
+  for (int step = 1; step <= 6; ++step) {
+    expected += "step " + std::to_string(step) + "\n" + std::string(kNoise, '.');
+  }
+  EXPECT_EQ(text.size(), expected.size());
+  EXPECT_TRUE(text == expected);
+}
+
+TEST_F(Launcher, CanBeStoppedWhileItsLastOutputWaitsForAReader) {
+  Unread output;
+  ProbeRun run({"train", "steps=2", "noise=100000"}, {{"NPROC_PER_NODE", "2"}}, {}, output.input());
+  output.close_input();
+  ASSERT_TRUE(run.has_rank(1));
+  ASSERT_TRUE(run.all_ranks_gone());
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  run.send(SIGTERM);
+  EXPECT_EQ(run.wait(seconds(20)).status, 143);
+}
+
 // --- signals ------------------------------------------------------------------------------------------------
 
 /// Sends `signal` in mid-run; every rank must finish the same step and write its checkpoint.
@@ -191,6 +317,16 @@ TEST_F(Launcher, StopsAtOnceBeforeTheFirstStepEnds) {
   EXPECT_TRUE(run.leaves_nothing_behind());
 }
 
+TEST_F(Launcher, StopsAtOnceBeforeAllRanksHaveComeUp) {
+  ProbeRun run({"train", "early=wait", "who=1"}, {{"NPROC_PER_NODE", "2"}});
+  ASSERT_TRUE(run.has_rank(0));
+  run.send(SIGINT);
+  const ProbeResult result = run.wait(seconds(20));
+  EXPECT_EQ(result.status, 130);
+  EXPECT_EQ(result.err, "");
+  EXPECT_TRUE(run.all_ranks_gone());
+}
+
 TEST_F(Launcher, LeavesNoRankBehindWhenItIsKilledItself) {
   ProbeRun run({"train"}, {{"NPROC_PER_NODE", "3"}});
   ASSERT_TRUE(run.shows("step 3\n"));
@@ -239,6 +375,25 @@ TEST_F(Launcher, WorksInsideASlurmAllocationWithoutItsHelp) {
   const ProbeResult result = run.wait();
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("rank 1 local 1 of 2"));
+}
+
+TEST_F(Launcher, NamesARankThatIsKilledBeforeItComesUp) {
+  ProbeRun run({"train", "early=kill", "who=1"}, {{"NPROC_PER_NODE", "2"}});
+  const ProbeResult result = run.wait();
+  EXPECT_EQ(result.status, 3);
+  EXPECT_THAT(error_lines(result.err),
+              ElementsAre(StartsWith("rank 1, step 0, start: the process was ended by signal 9")));
+  EXPECT_TRUE(run.all_ranks_gone());
+  EXPECT_TRUE(run.leaves_nothing_behind());
+}
+
+TEST_F(Launcher, PassesOnWhyARankLeftBeforeItCameUp) {
+  ProbeRun run({"train", "early=exit", "who=1"}, {{"NPROC_PER_NODE", "2"}});
+  const ProbeResult result = run.wait();
+  EXPECT_EQ(result.status, 3);
+  EXPECT_THAT(error_lines(result.err),
+              ElementsAre(StartsWith(
+                  "mpirun: could not run the ranks (exit status 9): no room for this rank ")));
 }
 
 TEST_F(Launcher, SaysWhatMpirunSaidWhenNothingStarts) {

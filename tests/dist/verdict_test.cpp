@@ -87,6 +87,51 @@ TEST(Verdict, LetsMpirunDecideBetweenDeathsSeenTogether) {
                           "(Segmentation fault)"));
 }
 
+RankEnd never_up(std::int64_t rank) {
+  RankEnd end;
+  end.rank = rank;
+  end.place = "rank " + std::to_string(rank) + ", step 0, start";
+  end.has_come_up = false;
+  return end;
+}
+
+TEST(Verdict, BelievesMpirunAboutARankThatDiedBeforeItCameUp) {
+  const Verdict killed = judge(
+      {death_of(0, kSecond), never_up(1)},
+      {.status = 137,
+       .output = {"mpirun noticed that process rank 1 with PID 0 on node x exited on signal 9 "
+                  "(Killed)."}});
+  EXPECT_EQ(killed.exit_code, 3);
+  EXPECT_THAT(
+      killed.error_lines,
+      ElementsAre(StartsWith("rank 1, step 0, start: the process was ended by signal 9 (Killed)")));
+  const Verdict left = judge({death_of(0, kSecond), never_up(1)},
+                             {.status = 7,
+                              .output = {"rank 1 has no room", "The first process to do so was:",
+                                         "  Process name: [[356,1],1]", "  Exit code:    7"}});
+  EXPECT_EQ(left.exit_code, 3);
+  EXPECT_THAT(left.error_lines,
+              ElementsAre(StartsWith(
+                  "mpirun: could not run the ranks (exit status 7): rank 1 has no room ")));
+}
+
+TEST(Verdict, DoesNotBlameARankThatCameUpWhenItCannotKnow) {
+  const Verdict verdict =
+      judge({death_of(0, kSecond), never_up(1), never_up(2)}, {.status = 137, .output = {}});
+  EXPECT_EQ(verdict.exit_code, 3);
+  EXPECT_THAT(
+      verdict.error_lines,
+      ElementsAre("mpirun: a rank died while starting (not yet up: rank 1, rank 2; exit status "
+                  "137)"));
+  const Verdict known = judge({death_of(0, kSecond), never_up(1)},
+                              {.status = 139,
+                               .output = {"mpirun noticed that process rank 0 with PID 0 on node x "
+                                          "exited on signal 11 (Segmentation fault)."}});
+  EXPECT_THAT(known.error_lines,
+              ElementsAre(StartsWith("rank 0, step 7, sum of gradients: the process was ended by "
+                                     "signal 11")));
+}
+
 TEST(Verdict, BelievesAComplaintAboutAPeerOnlyWhenNothingBetterIsKnown) {
   const RankEnd complaint =
       end_of(0, Outcome::kPeerError, 3, kSecond, {"rank 1, step 7, sum: did not arrive"});
