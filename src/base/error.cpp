@@ -2,22 +2,42 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "base/json.h"
+
 namespace longhaul::base {
 namespace {
 
-/// Foreign text may hold line breaks and terminal controls; a problem stays one visible line.
+/// Bytes of the character that begins `text`; 0 when they are not UTF-8.
+std::size_t character_bytes(std::string_view text) {
+  for (std::size_t count = 1; count <= std::min<std::size_t>(4, text.size()); ++count) {
+    if (is_valid_utf8(text.substr(0, count))) {
+      return count;
+    }
+  }
+  return 0;
+}
+
+/// Foreign text may hold line breaks, terminal controls and bytes that are no text; a problem stays
+/// one visible line of UTF-8.
 std::string one_line(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (const char c : text) {
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
+    const std::size_t count = byte < 0x80 ? 1 : character_bytes(text.substr(at));
+    if (count > 1) {
+      out += text.substr(at, count);
+      at += count - 1;
+    } else if (c == '\n') {
       out += "\\n";
     } else if (c == '\r') {
       out += "\\r";
     } else if (c == '\t') {
       out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7f) {
+    } else if (byte < 0x20 || byte >= 0x7f) {
       out += fmt::format("\\x{:02x}", byte);
     } else {
       out += c;

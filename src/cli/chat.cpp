@@ -104,6 +104,11 @@ class Chat {
 
   void reset_system() {
     if (const auto text = lines_.next("system text (empty: the template's) <<< ")) {
+      if (!base::is_valid_utf8(*text)) {
+        complain(base::UserError(
+            base::Problem{.where = "chat", .what = "the system text is not valid UTF-8"}));
+        return;
+      }
       parts_.encoder.set_system(text->empty() ? std::nullopt : text);
       conversation_ = {};
       say("(system text set, conversation cleared)");
@@ -118,7 +123,10 @@ class Chat {
     }
     conversation_.messages.push_back(
         {.role = text::Role::kUser, .content = question, .loss = std::nullopt});
-    const std::vector<std::int32_t> prompt = parts_.encoder.encode(conversation_);
+    std::vector<std::int32_t> prompt = parts_.encoder.encode(conversation_);
+    if (const std::int64_t gone = infer::shorten_prompt(prompt, parts_.policy); gone > 0) {
+      say(fmt::format("(the conversation is too long: its first {} tokens were left out)", gone));
+    }
     const auto tokens = static_cast<std::int64_t>(prompt.size());
     try {
       if (tokens > parts_.policy.max_length || tokens >= parts_.policy.max_tokens) {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/path_state.h"
 #include "cli/command.h"
 #include "cli/model_source.h"
 #include "infer/merge_adapter.h"
@@ -31,7 +32,7 @@ infer::MergeRequest make_request(const config::Config& given, const ModelSource&
     request.max_model_len = given.model.max_model_len;
   }
   const fs::path args = source.checkpoint / "args.json";
-  if (fs::exists(args)) {
+  if (base::path_exists(args, "--adapters")) {
     request.more_files.push_back(args);  // template and system text for `infer`
   }
   return request;

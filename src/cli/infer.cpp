@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "base/path_state.h"
 #include "cli/chat.h"
 #include "cli/command.h"
 #include "cli/data_environment.h"
@@ -67,7 +68,8 @@ fs::path result_path(const ModelSource& source) {
   }
   fs::path home = without_slash(source.checkpoint);
   if (home.empty()) {
-    const fs::path model = without_slash(fs::absolute(source.folder()).lexically_normal());
+    const fs::path model =
+        without_slash((base::current_folder() / source.folder()).lexically_normal());
     home = fs::path("output") / model.filename();
   }
   const std::time_t now = std::time(nullptr);
@@ -145,7 +147,7 @@ int run_batch(const infer::Prompts& prompts, const infer::PromptEncoder& encoder
               const infer::StopRules& stop, const Answering& answering, ModelSource& source,
               infer::LoadedModel& model) {
   const fs::path path = result_path(source);
-  const bool replaces = fs::exists(path);
+  const bool replaces = base::path_exists(path, "--result_path");
   const infer::ResultFile results(path);
   print(fmt::format("results: {}{}\n", path.string(), replaces ? " (replacing the old file)" : ""));
   const bool stream = source.config.infer.stream.value_or(false);
@@ -189,6 +191,9 @@ int run_batch(const infer::Prompts& prompts, const infer::PromptEncoder& encoder
 
 int run_infer(const config::Config& config) {
   check_truncation(config);
+  if (!config.infer.result_path.empty()) {
+    base::path_exists(config.infer.result_path, "--result_path");  // before a model is loaded
+  }
   ModelSource source = find_model(config);
   const train::TextSetup text = train::make_text_setup(source.config, source.model);
   const text::ChatTemplate* const chat_template =

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/path_state.h"
 #include "train/adapter_config.h"
 #include "train/checkpoint_files.h"
 #include "train/run_folder.h"
@@ -24,14 +25,14 @@ constexpr const char* kArgsFile = "args.json";
 
 /// What --adapters names, when it is no adapter.
 [[noreturn]] void refuse_adapter(const fs::path& folder) {
-  Problem problem{
-      .where = "--adapters",
-      .what = fs::is_directory(folder) ? "no adapter_config.json in this folder" : "no such folder",
-      .got = folder.string()};
+  const bool is_folder = base::is_folder(folder, "--adapters");
+  Problem problem{.where = "--adapters",
+                  .what = is_folder ? "no adapter_config.json in this folder" : "no such folder",
+                  .got = folder.string()};
   std::error_code ignored;
   if (fs::exists(folder / "config.json", ignored)) {
     problem.hint = "This is a whole model: use --model";
-  } else if (fs::is_directory(folder, ignored)) {
+  } else if (is_folder) {
     const std::vector<fs::path> checkpoints = train::list_checkpoints(folder);
     if (!checkpoints.empty()) {
       problem.hint = "Did you mean " + checkpoints.back().string() + "?";
@@ -43,8 +44,9 @@ constexpr const char* kArgsFile = "args.json";
 /// args.json of a run or checkpoint as settings; every look-up says whether there is a value.
 class SavedArgs {
  public:
-  explicit SavedArgs(const fs::path& folder) : where_((folder / kArgsFile).string()) {
-    if (fs::exists(folder / kArgsFile)) {
+  SavedArgs(const fs::path& folder, const std::string& option)
+      : where_((folder / kArgsFile).string()) {
+    if (base::path_exists(folder / kArgsFile, option)) {
       json_ = train::read_args_json(folder);
     }
   }
@@ -77,6 +79,18 @@ class SavedArgs {
     }
     return value.get<bool>();
   }
+  [[nodiscard]] std::optional<base::Dtype> weight_type(const char* key) const {
+    const std::string name = text(key);
+    if (name.empty()) {
+      return std::nullopt;
+    }
+    const auto type = base::dtype_from_name(name);
+    if (type != base::Dtype::kFloat32 && type != base::Dtype::kBFloat16 &&
+        type != base::Dtype::kFloat16) {
+      refuse(key, name, "float32, bfloat16 or float16");
+    }
+    return type;
+  }
   [[nodiscard]] const std::string& where() const { return where_; }
 
  private:
@@ -104,8 +118,9 @@ bool is_given(const config::Config& config, const std::string& option) {
 /// The base model of an adapter: what its own file says, else what the run was given.
 std::string base_model_of(const fs::path& adapter, const SavedArgs& args) {
   const std::string named = train::read_adapter_config(adapter).base_model;
+  std::error_code ignored;
   for (const std::string& candidate : {named, args.text("model")}) {
-    if (!candidate.empty() && fs::is_directory(candidate)) {
+    if (!candidate.empty() && fs::is_directory(candidate, ignored)) {
       return candidate;
     }
   }
@@ -126,7 +141,8 @@ void take_saved(const SavedArgs& args, config::Config& config) {
   }
   if (!is_given(config, "system")) {
     config.model.system = args.text("system");
-    if (config.model.system.ends_with(".txt") && !fs::exists(config.model.system)) {
+    if (config.model.system.ends_with(".txt") &&
+        !base::path_exists(config.model.system, args.where())) {
       throw UserError(Problem{.where = args.where(),
                               .what = "the file with the system text of this run is not here",
                               .got = config.model.system,
@@ -134,7 +150,7 @@ void take_saved(const SavedArgs& args, config::Config& config) {
     }
   }
   if (!is_given(config, "torch_dtype")) {
-    config.model.torch_dtype = base::dtype_from_name(args.text("torch_dtype"));
+    config.model.torch_dtype = args.weight_type("torch_dtype");
   }
   if (!is_given(config, "max_length")) {
     config.data.max_length = args.count("max_length");
@@ -175,10 +191,11 @@ ModelSource find_model(const config::Config& given) {
   config::Config& config = source.config;
   const fs::path adapter = config.tuning.adapters;
   const bool has_adapter = !adapter.empty();
-  if (has_adapter && !fs::exists(adapter / train::kAdapterConfigFile)) {
+  if (has_adapter && !base::path_exists(adapter / train::kAdapterConfigFile, "--adapters")) {
     refuse_adapter(adapter);
   }
-  const SavedArgs args(has_adapter ? adapter : fs::path(config.model.model));
+  const SavedArgs args(has_adapter ? adapter : fs::path(config.model.model),
+                       has_adapter ? "--adapters" : "--model");
   if (has_adapter || args.exist()) {
     source.checkpoint = has_adapter ? adapter : fs::path(config.model.model);
   }

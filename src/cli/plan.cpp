@@ -7,8 +7,10 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/path_state.h"
 #include "cli/command.h"
 #include "cli/data_environment.h"
+#include "cli/machine.h"
 #include "config/validate.h"
 #include "data/dataset.h"
 #include "data/schedule.h"
@@ -26,7 +28,7 @@ namespace fs = std::filesystem;
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "longhaul-plan-XXXXXX").string();
+    std::string pattern = (base::temporary_folder() / "longhaul-plan-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) {
       throw base::SystemError({.where = pattern, .what = "cannot make a temporary folder"});
     }
@@ -76,6 +78,22 @@ plan::DataFacts read_data(const config::Config& config, const config::ModelConfi
           .attended_length = squares / static_cast<double>(sets.train.total_tokens())};
 }
 
+/// The GPU that a run here would use; its speed is not known.
+plan::DeviceFacts gpu_of_this_machine() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");  // NOLINT(concurrency-mt-unsafe)
+  if (usable_gpus(visible) == 0) {
+    throw base::SystemError({.where = "--device",
+                             .what = "no GPU that this build can use",
+                             .got = "cuda",
+                             .hint = "--plan_device plans for a GPU that is not here"});
+  }
+  const GpuInfo gpu = find_gpus().gpus.front();
+  plan::DeviceFacts device = *plan::find_device("h200");
+  device.name = gpu.name + " (speed of an h200)";
+  device.memory_bytes = gpu.total_bytes;
+  return device;
+}
+
 plan::DeviceFacts choose_device(const config::Config& config) {
   plan::DeviceFacts device;
   if (!config.plan.plan_device.empty()) {
@@ -91,6 +109,8 @@ plan::DeviceFacts choose_device(const config::Config& config) {
   } else if (config.memory.gpu_memory_limit_bytes) {
     device = *plan::find_device("h200");
     device.name = "a GPU of the given memory (speed of an h200)";
+  } else if (!config.on_cpu()) {
+    device = gpu_of_this_machine();
   } else {
     const auto available = static_cast<std::int64_t>(metrics::host_memory().total_bytes);
     const std::int64_t host = config.memory.host_memory_limit_bytes.value_or(available * 9 / 10);
@@ -106,6 +126,7 @@ plan::DeviceFacts choose_device(const config::Config& config) {
 }  // namespace
 
 int run_plan(const config::Config& config) {
+  const plan::DeviceFacts device = choose_device(config);
   const config::ModelConfig model = config::read_model_config(config.model.model);
   const train::TuningSetup tuning = train::make_tuning_setup(config, model);
   const std::vector<config::ParamSpec> registry = config::build_registry(model, tuning.spec);
@@ -114,7 +135,7 @@ int run_plan(const config::Config& config) {
                                      .registry = registry,
                                      .dtype = train::compute_dtype(config, model),
                                      .data = read_data(config, model),
-                                     .device = choose_device(config)};
+                                     .device = device};
   for (const std::string& line : plan::plan_lines(request, plan::make_run_plan(request))) {
     fmt::print("{}\n", line);
   }

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/path_state.h"
 #include "config/json_fields.h"
 #include "config/model_rules.h"
 #include "config/rope.h"
@@ -311,7 +312,7 @@ ModelConfig read_model_config(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
   ModelConfig model = parse_model_config(base::read_file(file), file.string());
   const std::filesystem::path generation = folder / "generation_config.json";
-  if (std::filesystem::exists(generation)) {
+  if (base::path_exists(generation, "--model")) {
     with_fields(base::read_file(generation), generation.string(), [&](const JsonFields& fields) {
       if (fields.has("eos_token_id")) {
         model.eos_token_ids = read_ids(fields, "eos_token_id");

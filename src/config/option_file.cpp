@@ -97,7 +97,13 @@ void note_yaml_lines(const YAML::Node& root, Lines& lines) {
 base::OrderedJson parse_yaml(std::string_view text, const std::string& where, Lines& lines) {
   YamlReader reader(where);
   try {
-    const YAML::Node root = YAML::Load(std::string(text));
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    for (std::size_t i = 1; i < documents.size(); ++i) {
+      if (!documents[i].IsNull()) {
+        throw reader.fault(documents[i].Mark(), "a second YAML document; options are one map");
+      }
+    }
+    const YAML::Node root = documents.empty() ? YAML::Node() : documents.front();
     base::OrderedJson object = reader.convert(root, 0);
     if (object.is_object()) {
       note_yaml_lines(root, lines);

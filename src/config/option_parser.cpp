@@ -89,12 +89,14 @@ void apply(const OptionSpec& spec, const GivenOption& option, ParsedOptions& par
   const std::string words = fmt::format("{}", fmt::join(option.words, " "));
   std::string fault;
   const auto value = check_value(spec, option.words, fault);
+  // Also without a usable value: an option that is at fault is not missing, too.
+  parsed.config.given[std::string(spec.name)] =
+      value ? fmt::format("{}", fmt::join(value->texts, " ")) : words;
   if (!value) {
     parsed.problems.push_back(
         {.where = option.where, .what = fault, .got = words, .expected = accepted_text(spec)});
     return;
   }
-  parsed.config.given[std::string(spec.name)] = fmt::format("{}", fmt::join(value->texts, " "));
   if (spec.state == OptionState::kNotYet && !is_off(spec, *value)) {
     parsed.problems.push_back({.where = option.where, .what = "not available yet", .got = words});
     return;

@@ -121,6 +121,23 @@ bool check_boolean(OptionValue& value, std::string& fault) {
   return boolean.has_value();
 }
 
+/// Words that no option can mean: an empty one names nothing, and everything is written to JSON later.
+bool check_words(const OptionSpec& spec, const std::vector<std::string>& words,
+                 std::string& fault) {
+  const bool is_text = spec.type == OptionType::kText || spec.type == OptionType::kTextList;
+  for (const std::string& word : words) {
+    if (!base::is_valid_utf8(word)) {
+      fault = "not UTF-8 text";
+      return false;
+    }
+    if (is_text && word.empty()) {
+      fault = "is empty";
+      return false;
+    }
+  }
+  return true;
+}
+
 bool check_typed(const OptionSpec& spec, OptionValue& value, std::string& fault) {
   switch (spec.type) {
     case OptionType::kText:
@@ -222,7 +239,7 @@ std::optional<OptionValue> check_value(const OptionSpec& spec,
     fault = "takes one value";
     return std::nullopt;
   }
-  if (!check_typed(spec, value, fault)) {
+  if (!check_words(spec, words, fault) || !check_typed(spec, value, fault)) {
     return std::nullopt;
   }
   return value;

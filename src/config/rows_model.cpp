@@ -36,8 +36,8 @@ std::vector<OptionSpec> device_rows() {
            .type = OptionType::kChoice,
            .default_text = "auto",
            .choices = {"auto", "cudnn", "flash_attn", "flash_attention_2", "sdpa", "eager"},
-           .help = "Attention kernel; auto takes the fastest measured one, cudnn and flash_attn "
-                   "(= flash_attention_2) run on GPUs only",
+           .help = "Attention kernel; auto takes the fastest measured one, flash_attention_2 is "
+                   "another name of flash_attn; on the CPU there is sdpa alone",
            .commands = kWithDevice}),
       row<&ModelOptions::use_flash_attn>(
           {.name = "use_flash_attn",

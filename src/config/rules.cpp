@@ -35,15 +35,15 @@ void contradiction(const Config& config, Problems& problems, const std::string& 
 void check_required(const Config& config, Problems& problems) {
   const bool may_take_adapter =
       config.command == Command::kInfer || config.command == Command::kExport;
-  if (config.model.model.empty() && !(may_take_adapter && !config.tuning.adapters.empty())) {
+  if (!is_given(config, "model") && !(may_take_adapter && is_given(config, "adapters"))) {
     problems.push_back({.where = "--model",
                         .what = may_take_adapter ? "missing, and so is --adapters" : "missing",
                         .got = {},
                         .expected = "the folder of a model"});
   }
   const bool trains = config.command == Command::kSft || config.command == Command::kPt;
-  const bool shows = config.command == Command::kData && config.data_command.tokenize.empty();
-  if ((trains || shows) && config.data.dataset.empty()) {
+  const bool shows = config.command == Command::kData && !is_given(config, "tokenize");
+  if ((trains || shows) && !is_given(config, "dataset")) {
     problems.push_back(
         {.where = "--dataset", .what = "missing", .got = {}, .expected = "one or more files"});
   }
@@ -65,7 +65,7 @@ void check_export(const Config& config, Problems& problems) {
                         .got = given_text(config, "merge_lora"),
                         .expected = "true",
                         .hint = "Merging is the only conversion there is"});
-  } else if (config.tuning.adapters.empty()) {
+  } else if (!is_given(config, "adapters")) {
     problems.push_back({.where = "--adapters",
                         .what = "missing",
                         .got = {},
@@ -118,8 +118,10 @@ void check_data(const Config& config, Problems& problems) {
     contradiction(config, problems, "truncation_strategy", "only plain text can be cut up",
                   "Use longhaul pt, or left, right or delete");
   }
-  if (config.data.packing_length && !config.data.packing) {
-    contradiction(config, problems, "packing_length", "needs --packing true");
+  for (const char* option : {"packing_length", "packing_strategy"}) {
+    if (is_given(config, option) && !config.data.packing) {
+      contradiction(config, problems, option, "needs --packing true");
+    }
   }
   if (!config.data.val_dataset.empty() && config.data.split_dataset_ratio > 0) {
     contradiction(config, problems, "split_dataset_ratio", "--val_dataset is given, too",
@@ -220,12 +222,20 @@ void check_attention(const Config& config, Problems& problems) {
   }
 }
 
-/// A GPU kernel on CPU ranks.
+/// CPU ranks have one attention kernel; asking for another one must not go unnoticed.
 void check_kernel_on_cpu(const Config& config, Problems& problems) {
   const std::string& kernel = config.model.attn_impl;
   if (kernel == "cudnn" || kernel.starts_with("flash_att")) {
     contradiction(config, problems, "attn_impl", "runs on GPUs only, and the ranks are CPU ranks",
-                  "Use auto, sdpa or eager");
+                  "Use auto or sdpa");
+  } else if (kernel == "eager") {
+    contradiction(config, problems, "attn_impl",
+                  "not available: the CPU has one kernel, libtorch's fused one (sdpa)",
+                  "Use auto or sdpa");
+  }
+  if (config.model.use_flash_attn == false) {
+    contradiction(config, problems, "use_flash_attn",
+                  "the CPU has one kernel, libtorch's fused one (sdpa)", "Leave it out");
   }
 }
 

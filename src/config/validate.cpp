@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "base/error.h"
+#include "base/path_state.h"
 #include "config/activation_policy.h"
 #include "config/degree.h"
 #include "config/rules.h"
@@ -127,12 +127,12 @@ bool needs_model(const Config& config) {
 }
 
 ModelConfig read_model(const std::string& model) {
-  if (!std::filesystem::is_directory(model)) {
+  if (!base::is_folder(model, "--model")) {
     const bool hub_id = std::count(model.begin(), model.end(), '/') == 1 && model.front() != '/' &&
                         model.front() != '.' && model.back() != '/';
     throw base::UserError(
         {.where = "--model",
-         .what = std::filesystem::exists(model) ? "not a folder" : "no such folder",
+         .what = base::path_exists(model, "--model") ? "not a folder" : "no such folder",
          .got = model,
          .expected = "a folder with config.json, tokenizer.json and safetensors",
          .hint = hub_id ? "Downloading from a hub is not available yet: download it first" : ""});

@@ -7,6 +7,8 @@
 #include <charconv>
 #include <system_error>
 
+#include "base/json.h"
+#include "base/path_state.h"
 #include "data/dataset_info.h"
 #include "data/row_fields.h"
 
@@ -29,16 +31,6 @@ constexpr std::array<std::string_view, 3> kNotData = {"dataset_info.json", "data
 template <std::size_t kSize>
 bool contains(const std::array<std::string_view, kSize>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-bool path_exists(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
-bool is_folder(const fs::path& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
 }
 
 fs::path absolute_path(const fs::path& path) {
@@ -93,7 +85,7 @@ class Resolver {
       fail_hub(value);
     }
     fs::path path = places_.here / spec.id;
-    if (spec.id.empty() || !path_exists(path)) {
+    if (spec.id.empty() || !base::path_exists(path, option_)) {
       path = find_name(spec.id, value, source.format);
     }
     if (!spec.subset.empty()) {
@@ -103,6 +95,14 @@ class Resolver {
                               .hint = fmt::format("Leave out \":{}\"", spec.subset)});
     }
     source.files = files_of(absolute_path(path));
+    for (const fs::path& file : source.files) {
+      if (!base::is_valid_utf8(file.string())) {
+        throw UserError(Problem{.where = option_,
+                                .what = "the path of the file is not UTF-8 text",
+                                .got = file.string(),
+                                .hint = "Rename the file or its folder"});
+      }
+    }
     return source;
   }
 
@@ -131,7 +131,7 @@ class Resolver {
       }
       for (const std::string_view ending : {std::string_view(""), kTypes[0], kTypes[1]}) {
         fs::path candidate = folder / (id + std::string(ending));
-        if (path_exists(candidate)) {
+        if (base::path_exists(candidate, option_)) {
           return candidate;
         }
       }
@@ -144,7 +144,7 @@ class Resolver {
       if (info.name != id || id.empty()) {
         continue;
       }
-      if (info.path.empty() || !path_exists(info.path)) {
+      if (info.path.empty() || !base::path_exists(info.path, option_)) {
         throw UserError(Problem{
             .where = places_.custom_dataset_info.string(),
             .what = info.path.empty() ? "the entry has no dataset_path, and data sets from a hub "
@@ -169,9 +169,9 @@ class Resolver {
   }
 
   [[nodiscard]] std::vector<fs::path> files_of(const fs::path& path) const {
-    if (!is_folder(path)) {
-      std::error_code error;
-      if (!fs::is_regular_file(path, error)) {
+    const fs::file_type type = base::look_at(path, option_);
+    if (type != fs::file_type::directory) {
+      if (type != fs::file_type::regular) {
         throw UserError(
             Problem{.where = option_, .what = "not a regular file", .got = path.string()});
       }
@@ -182,12 +182,14 @@ class Resolver {
     }
     std::vector<fs::path> files;
     std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-      const fs::path& file = entry.path();
+    for (fs::directory_iterator at(path, error); !error && at != fs::directory_iterator();
+         at.increment(error)) {
+      const fs::path& file = at->path();
       if (contains(kOtherTypes, file.extension().string())) {
         throw UserError(unknown_type(file, option_));
       }
-      const bool data = contains(kTypes, file.extension().string()) && entry.is_regular_file();
+      const bool data = contains(kTypes, file.extension().string()) &&
+                        base::look_at(file, option_) == fs::file_type::regular;
       if (data && !contains(kNotData, file.filename().string())) {
         files.push_back(file);
       }
@@ -216,8 +218,8 @@ DatasetSpec parse_dataset_spec(const std::string& value, const std::string& opti
                                const DatasetPlaces& places) {
   DatasetSpec spec;
   spec.id = value;
-  const auto found = [&places](const std::string& id) {
-    return !id.empty() && path_exists(places.here / id);
+  const auto found = [&](const std::string& id) {
+    return !id.empty() && base::path_exists(places.here / id, option);
   };
   if (found(spec.id)) {
     return spec;

@@ -122,6 +122,11 @@ void check_columns(const std::vector<std::set<std::string>>& missing_per_source)
   }
 }
 
+/// Tokens of the longest prompt that leaves room for an answer.
+std::int64_t longest_prompt(const PromptPolicy& policy) {
+  return std::min(policy.max_length, policy.max_tokens - 1);
+}
+
 std::string role_name(text::Role role) {
   switch (role) {
     case text::Role::kSystem:
@@ -155,6 +160,16 @@ Batch read_batch(const std::vector<data::DataSource>& sources, bool strict) {
   return batch;
 }
 
+std::int64_t shorten_prompt(std::vector<std::int32_t>& ids, const PromptPolicy& policy) {
+  const std::int64_t limit = longest_prompt(policy);
+  const std::int64_t extra = static_cast<std::int64_t>(ids.size()) - limit;
+  if (extra <= 0 || policy.truncation != config::TruncationStrategy::kLeft) {
+    return 0;
+  }
+  ids.erase(ids.begin(), ids.begin() + extra);
+  return extra;
+}
+
 void refuse_long_prompt(const std::string& where, std::int64_t tokens, const PromptPolicy& policy) {
   const bool by_model = tokens >= policy.max_tokens;
   throw UserError(Problem{
@@ -168,7 +183,7 @@ void refuse_long_prompt(const std::string& where, std::int64_t tokens, const Pro
 }
 
 Prompts encode_batch(const Batch& batch, const PromptEncoder& encoder, const PromptPolicy& policy) {
-  const std::int64_t limit = std::min(policy.max_length, policy.max_tokens - 1);
+  const std::int64_t limit = longest_prompt(policy);
   Prompts result;
   for (std::size_t i = 0; i < batch.rows.size(); ++i) {
     Prompt prompt{.row = &batch.rows[i],
@@ -186,7 +201,7 @@ Prompts encode_batch(const Batch& batch, const PromptEncoder& encoder, const Pro
         ++result.left_out;
         continue;
       }
-      prompt.ids.erase(prompt.ids.begin(), prompt.ids.end() - limit);
+      shorten_prompt(prompt.ids, policy);
       ++result.shortened;
     }
     result.prompts.push_back(std::move(prompt));

@@ -40,6 +40,10 @@ struct PromptPolicy {
   std::optional<config::TruncationStrategy> truncation;
 };
 
+/// Keeps the end of a prompt that is longer than allowed, when the policy is kLeft; returns the tokens
+/// that it took off the beginning.
+std::int64_t shorten_prompt(std::vector<std::int32_t>& ids, const PromptPolicy& policy);
+
 /// A prompt that is longer than allowed, as an error that names the way out.
 [[noreturn]] void refuse_long_prompt(const std::string& where, std::int64_t tokens,
                                      const PromptPolicy& policy);

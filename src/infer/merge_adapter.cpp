@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/path_state.h"
 #include "base/safetensors.h"
 #include "infer/model_files.h"
 #include "model/loader.h"
@@ -292,12 +293,19 @@ void write_index(const fs::path& folder,
   base::write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
+/// A new folder is built beside its place. An existing one may be a disk of its own, which files
+/// cannot be renamed into from outside, so its new files are built inside it.
+fs::path staging_name(const fs::path& output) {
+  return base::is_folder(output, "--output_dir") ? output / "merge" : output;
+}
+
 }  // namespace
 
 void check_merge_target(const MergeRequest& request) {
   const fs::path& output = request.output_folder;
   std::error_code ignored;
-  if (!fs::exists(fs::symlink_status(output, ignored))) {
+  const bool is_link = fs::is_symlink(fs::symlink_status(output, ignored));
+  if (!base::path_exists(output, "--output_dir") && !is_link) {
     return;
   }
   const auto refuse = [&](const std::string& what, const std::string& hint) {
@@ -322,7 +330,7 @@ MergeReport merge_adapter(const config::ModelConfig& model, const MergeRequest& 
   check_merge_target(request);
   Merge merge(model, request);
   const std::map<std::string, std::vector<MergedTensor>> files = merge.plan();
-  base::PendingFolder pending(request.output_folder);
+  base::PendingFolder pending(staging_name(request.output_folder));
   for (const auto& [file, tensors] : files) {
     merge.write_file(pending.path() / file, tensors);
   }

@@ -36,8 +36,8 @@ struct MergeReport {
 /// that is the model's or the adapter's own, or that is no folder (UserError).
 void check_merge_target(const MergeRequest& request);
 
-/// Writes the merged model. The output folder appears whole or not at all; with exist_ok its files
-/// are replaced one by one after all of them have been written.
+/// Writes the merged model. A new output folder appears whole or not at all; in an existing one
+/// (exist_ok) the files are replaced one by one after all of them have been written inside it.
 ///
 /// Files   the base's weight files by name and content; config, generation and tokenizer files
 /// copied Errors  UserError: as check_merge_target, missing or mis-shaped tensors, values that are

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/path_state.h"
 
 namespace longhaul::infer {
 namespace {
@@ -45,10 +46,18 @@ void copy_whole_file(const fs::path& from, const fs::path& to) {
 }
 
 void copy_model_files(const fs::path& from, const fs::path& to) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
-    if (entry.is_regular_file() && is_model_file(entry.path().filename().string())) {
-      copy_whole_file(entry.path(), to / entry.path().filename());
+  std::error_code error;
+  for (fs::directory_iterator at(from, error); !error && at != fs::directory_iterator();
+       at.increment(error)) {
+    const fs::path name = at->path().filename();
+    if (is_model_file(name.string()) &&
+        base::look_at(at->path(), from.string()) == fs::file_type::regular) {
+      copy_whole_file(at->path(), to / name);
     }
+  }
+  if (error) {
+    throw base::UserError(
+        {.where = from.string(), .what = "cannot read the folder: " + error.message()});
   }
 }
 

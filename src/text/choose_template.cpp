@@ -118,7 +118,14 @@ TemplateChoice choose_template(const std::filesystem::path& model_folder, const 
 }
 
 std::string system_text(const std::string& option) {
-  return option.ends_with(".txt") ? base::read_file(option) : option;
+  std::string text = option.ends_with(".txt") ? base::read_file(option) : option;
+  if (!base::is_valid_utf8(text)) {
+    throw base::UserError({.where = "--system",
+                           .what = "not UTF-8 text",
+                           .got = option,
+                           .hint = "Save the file in UTF-8"});
+  }
+  return text;
 }
 
 }  // namespace longhaul::text

@@ -27,6 +27,11 @@ TEST(Problem, KeepsUtf8TextAsItIs) {
   EXPECT_EQ((Problem{.where = "文件", .what = "é"}).line(), "文件: é");
 }
 
+TEST(Problem, ShowsBytesThatAreNoTextAsNumbers) {
+  EXPECT_EQ((Problem{.where = "文\xff", .what = "\xc3(\xed\xa0\x80", .got = "é\xe6\x96"}).line(),
+            "文\\xff: \\xc3(\\xed\\xa0\\x80 (got é\\xe6\\x96)");
+}
+
 TEST(Error, HoldsEveryProblemAndJoinsTheirLines) {
   const UserError error(
       std::vector<Problem>{{.where = "a", .what = "b"}, {.where = "c", .what = "d"}});

@@ -5,10 +5,14 @@
     file model/config.json      files that every case below finds in its fresh folder, up to a line `end`
     {"model_type": "llama"}
     end
+    bytes sys.txt caf\xe9       the same in one line, with Python's escapes
+    link loop loop              a symbolic link
 
     case a name for the reader
-    env NPROC_PER_NODE=2        variables of the case; the launch variables of the caller are removed
+    env NPROC_PER_NODE=2        variables of the case ({here}: its folder); the launch variables of the caller are removed
+    env HOME                    a variable that is not set
     run sft --model model       words as a shell splits them
+    run~ sft --model '\xff'     the same with Python's escapes in the words
     exit 2                      expected code, 0 by default
     error --dataset: missing    an expected line on standard error, after `longhaul: error: `
     error~ REGEX                the same, searched
@@ -58,6 +62,7 @@ def read_cases(path):
     lines = iter(enumerate(path.read_text(encoding="utf-8").splitlines(), 1))
     for number, line in lines:
         key, _, value = line.partition(" ")
+        name, _, content = value.partition(" ")
         if not line.strip() or line.startswith("#"):
             continue
         if key == "file":
@@ -67,6 +72,10 @@ def read_cases(path):
                     break
                 text.append(inner)
             files = {**files, value: "\n".join(text) + "\n"}
+        elif key == "bytes":
+            files = {**files, name: unescape(content)}
+        elif key == "link":
+            files = {**files, name: pathlib.Path(content)}
         elif key == "case":
             cases.append(Case(value, number, files))
         elif not cases:
@@ -76,12 +85,18 @@ def read_cases(path):
     return cases
 
 
+def unescape(text):
+    return text.encode("latin-1").decode("unicode_escape").encode("latin-1")
+
+
 def read_step(path, number, key, value, case):
     if key == "env":
-        name, _, text = value.partition("=")
-        case.env[name] = text
+        name, is_set, text = value.partition("=")
+        case.env[name] = text if is_set else None
     elif key == "run":
         case.words = shlex.split(value)
+    elif key == "run~":
+        case.words = [os.fsdecode(unescape(word)) for word in shlex.split(value)]
     elif key == "exit":
         case.code = int(value)
     elif key in ("error", "error~"):
@@ -140,19 +155,30 @@ def check(case, result, seconds, new_files):
     return faults
 
 
+def put(target, content):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, pathlib.Path):
+        target.symlink_to(content)
+    elif isinstance(content, bytes):
+        target.write_bytes(content)
+    else:
+        target.write_text(content, encoding="utf-8")
+
+
 def run(program, case):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for path, text in case.files.items():
-            target = folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
+        for path, content in case.files.items():
+            put(folder / path, content)
         before = snapshot(folder)
         env = {key: value for key, value in os.environ.items() if not LAUNCH.match(key)}
-        env.update({"HOME": name, **case.env})
+        for key, value in {"HOME": name, **case.env}.items():
+            env.pop(key, None)
+            if value is not None:
+                env[key] = value.replace("{here}", name)
         start = time.monotonic()
         try:
-            result = subprocess.run([program, *case.words], cwd=folder, env=env, capture_output=True, text=True,
+            result = subprocess.run([program, *case.words], cwd=folder, env=env, capture_output=True, text=True, errors="replace",
                                     stdin=subprocess.DEVNULL, timeout=case.within + 30, check=False)
         except subprocess.TimeoutExpired:
             return ["does not end"]

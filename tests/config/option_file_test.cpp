@@ -74,6 +74,9 @@ TEST(OptionFile, FaultsNameFileAndLine) {
   EXPECT_THAT(first_problem("ENV: 3\n"), HasSubstr("run.yaml:1: ENV: not a map"));
   EXPECT_THAT(first_problem("ENV:\n  \"A=B\": 1\n"), HasSubstr("got A=B"));
   EXPECT_EQ(first_problem(""), "none");
+  EXPECT_EQ(first_problem("seed: 1\n---\n# more\nlora_rank: 2\n"),
+            "run.yaml:4: a second YAML document; options are one map");
+  EXPECT_EQ(first_problem("---\nseed: 1\n...\n---\n"), "none");
 }
 
 TEST(OptionFile, DeepAndEndlessTextsAreRefused) {

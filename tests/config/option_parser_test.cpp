@@ -74,6 +74,17 @@ TEST(OptionParser, ListsEveryFaultWithTheUsersText) {
   EXPECT_THAT(text, HasSubstr("--temperature: not an option of longhaul sft. It belongs to infer"));
 }
 
+TEST(OptionParser, RefusesTextsThatNameNothingOrAreNotUtf8) {
+  EXPECT_THAT(problems(parse({"--output_dir", ""})), HasSubstr("--output_dir: is empty"));
+  EXPECT_THAT(problems(parse({"--adapters="})), HasSubstr("--adapters: is empty"));
+  EXPECT_THAT(problems(parse({"--dataset", "a", ""})), HasSubstr("--dataset: is empty"));
+  EXPECT_THAT(problems(parse({"--model", "m\xff"})),
+              HasSubstr("--model: not UTF-8 text (got m\\xff"));
+  EXPECT_THAT(problems(parse({"--dataset", "a", "\xed\xa0\x80"})), HasSubstr("not UTF-8 text"));
+  EXPECT_THAT(problems(parse({"--columns", "{\"a\": \"\xc3\"}"})), HasSubstr("not UTF-8 text"));
+  EXPECT_EQ(problems(parse({"--model", "模型", "--dataset", "é.jsonl"})), "");
+}
+
 TEST(OptionParser, RefusesByNameWhatDoesNotExistYet) {
   const std::vector<Words> refused = {{"--use_hf", "true"},
                                       {"--streaming"},

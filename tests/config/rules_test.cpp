@@ -47,6 +47,9 @@ TEST(Rules, RequiredOptions) {
   EXPECT_EQ(faults({"--model", "m", "--tokenize", "t.txt"}, Command::kData, false), "");
   EXPECT_THAT(faults({"--model", "m"}, Command::kData, false), HasSubstr("--dataset: missing"));
   EXPECT_EQ(faults({"--adapters", "a"}, Command::kInfer, false), "");
+  EXPECT_EQ(faults({"--model", "", "--dataset", ""}, Command::kSft, false),
+            "--model: is empty (expected text)\n"
+            "--dataset: is empty (expected one or more words)\n");
   EXPECT_THAT(faults({}, Command::kInfer, false),
               HasSubstr("--model: missing, and so is --adapters"));
 }
@@ -73,7 +76,11 @@ TEST(Rules, DataOptionsThatContradictEachOther) {
   EXPECT_THAT(faults({"--truncation_strategy", "split"}),
               HasSubstr("only plain text can be cut up"));
   EXPECT_EQ(faults({"--truncation_strategy", "split"}, Command::kPt), "");
-  EXPECT_THAT(faults({"--packing_length", "99"}), HasSubstr("needs --packing true"));
+  EXPECT_THAT(faults({"--packing_length", "99"}),
+              HasSubstr("--packing_length: needs --packing true (got 99)"));
+  EXPECT_THAT(faults({"--packing_strategy", "binpack"}),
+              HasSubstr("--packing_strategy: needs --packing true (got binpack)"));
+  EXPECT_EQ(faults({"--packing_strategy", "sequential", "--packing", "true"}), "");
   EXPECT_THAT(faults({"--val_dataset", "v", "--split_dataset_ratio", "0.1"}),
               HasSubstr("--split_dataset_ratio: --val_dataset is given, too"));
   EXPECT_THAT(faults({"--system", "x"}, Command::kPt),
@@ -141,7 +148,9 @@ TEST(Rules, GpuOnlyThingsOnCpuRanks) {
   EXPECT_THAT(device_faults({"--attn_impl", "flash_attention_2", "--device", "cpu"}, bf16, 8),
               HasSubstr("runs on GPUs only"));
   EXPECT_EQ(device_faults({"--attn_impl", "cudnn"}, bf16, 2), "");
-  EXPECT_EQ(device_faults({"--use_flash_attn", "true"}, bf16), "");
+  for (const char* kernel : {"auto", "sdpa"}) {
+    EXPECT_EQ(device_faults({"--use_flash_attn", "true", "--attn_impl", kernel}, bf16), "");
+  }
   EXPECT_THAT(device_faults({"--activation_policy", "D+offload"}, bf16),
               HasSubstr("the ranks are CPU ranks"));
   for (const Words& device :
@@ -150,6 +159,21 @@ TEST(Rules, GpuOnlyThingsOnCpuRanks) {
     words.insert(words.end(), device.begin(), device.end());
     EXPECT_EQ(device_faults(words, bf16, 0, Command::kPlan), "");
   }
+}
+
+TEST(Rules, TheCpuHasOneAttentionKernel) {
+  const auto bf16 = base::Dtype::kBFloat16;
+  EXPECT_EQ(device_faults({"--attn_impl", "eager"}, bf16),
+            "--attn_impl: not available: the CPU has one kernel, libtorch's fused one (sdpa) (got "
+            "eager). Use auto or sdpa\n");
+  EXPECT_EQ(device_faults({"--attn_impl", "eager"}, bf16, 1), "");
+  EXPECT_EQ(device_faults({"--use_flash_attn", "false"}, bf16),
+            "--use_flash_attn: the CPU has one kernel, libtorch's fused one (sdpa) (got false). "
+            "Leave it out\n");
+  EXPECT_EQ(device_faults({"--use_flash_attn", "false"}, bf16, 1), "");
+  EXPECT_THAT(
+      device_faults({"--use_flash_attn", "false", "--device", "cpu"}, bf16, 1, Command::kInfer),
+      HasSubstr("--use_flash_attn"));
 }
 
 TEST(Rules, Float16NeedsAnotherTypeOnTheCpu) {

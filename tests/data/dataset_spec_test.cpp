@@ -1,5 +1,7 @@
 #include "data/dataset_spec.h"
 
+#include <unistd.h>
+
 #include "data_test_tools.h"
 
 namespace longhaul::data {
@@ -97,6 +99,28 @@ TEST_F(DatasetSpecTest, RefusesWithTheReason) {
   EXPECT_THAT(fault("empty"), testing::HasSubstr("holds no .jsonl or .json file"));
   EXPECT_THAT(fault("a.jsonl:sub"), testing::HasSubstr("has no subsets"));
   EXPECT_THAT(fault(""), testing::HasSubstr("--dataset"));
+}
+
+TEST_F(DatasetSpecTest, SaysWhyAPathCannotBeLookedAt) {
+  const auto here = places_.here;
+  std::filesystem::create_symlink("loop.jsonl", here / "loop.jsonl");
+  EXPECT_THAT(fault("loop.jsonl"),
+              testing::StrEq("--dataset: cannot be looked at: Too many levels of symbolic links "
+                             "(got " +
+                             (here / "loop.jsonl").string() + ")"));
+  EXPECT_THAT(fault(std::string(300, 'a')), testing::HasSubstr("File name too long"));
+  std::filesystem::create_symlink("loop.jsonl", here / "set" / "loop.jsonl");
+  EXPECT_THAT(fault("set"), testing::HasSubstr("Too many levels of symbolic links"));
+  if (::geteuid() != 0) {  // root may look everywhere
+    std::filesystem::permissions(here / "set", std::filesystem::perms::none);
+    EXPECT_THAT(fault("set/2.jsonl"), testing::HasSubstr("Permission denied"));
+    std::filesystem::permissions(here / "set", std::filesystem::perms::owner_all);
+  }
+}
+
+TEST_F(DatasetSpecTest, RefusesPathsThatAreNotUtf8) {
+  folder_.write("here/odd/\xff.jsonl", "{}");
+  EXPECT_THAT(fault("odd"), testing::HasSubstr("not UTF-8 text"));
 }
 
 TEST_F(DatasetSpecTest, ListsEveryProblemAtOnce) {

@@ -122,6 +122,23 @@ TEST(Batch, RefusesLongPromptsUnlessToldWhatToDo) {
   EXPECT_EQ(shortened.shortened, 1);
 }
 
+TEST(Batch, ShortensAPromptOnlyWhenTold) {
+  const std::vector<std::int32_t> prompt = {1, 2, 3, 4, 5};
+  infer::PromptPolicy policy{.max_length = 4, .max_tokens = 4, .truncation = std::nullopt};
+  for (const auto strategy : {std::optional<config::TruncationStrategy>(),
+                              std::optional(config::TruncationStrategy::kDelete)}) {
+    policy.truncation = strategy;
+    std::vector<std::int32_t> ids = prompt;
+    EXPECT_EQ(infer::shorten_prompt(ids, policy), 0);
+    EXPECT_EQ(ids, prompt);
+  }
+  policy.truncation = config::TruncationStrategy::kLeft;
+  std::vector<std::int32_t> ids = prompt;
+  EXPECT_EQ(infer::shorten_prompt(ids, policy), 2);
+  EXPECT_EQ(ids, (std::vector<std::int32_t>{3, 4, 5}));
+  EXPECT_EQ(infer::shorten_prompt(ids, policy), 0);
+}
+
 TEST(Batch, KeepsAPlaceForTheAnswerInTheModelsPositions) {
   const test::ScratchFolder scratch;
   const infer::Batch batch =

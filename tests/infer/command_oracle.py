@@ -127,6 +127,16 @@ def check_sampling(program, scratch):
     assert sample("e.jsonl", [QUESTIONS[0]] * 2)[0] != sample("e.jsonl", [QUESTIONS[0]] * 2)[1]
 
 
+def check_long_chat(program, scratch):
+    """A conversation beyond the maximum length is refused, or goes on without its first tokens."""
+    words = ("--model", scratch / "model", "--max_new_tokens", 4, "--max_length", 40)
+    talk = "\n".join([QUESTIONS[0], " ".join(QUESTIONS * 4), QUESTIONS[1]]) + "\n"
+    done = run(program, scratch, *words, talk=talk)
+    assert "longer than the maximum length" in done.stderr and "left out" not in done.stdout, done.stdout + done.stderr
+    done = run(program, scratch, *words, "--truncation_strategy", "left", talk=talk)
+    assert not done.stderr and done.stdout.count("tokens were left out)") == 2, done.stdout + done.stderr
+
+
 class Terminal:
     """A program in a terminal of its own."""
 
@@ -233,7 +243,7 @@ def main():
         scratch = pathlib.Path(folder).resolve()
         tiny.write_model(scratch / "model", "smol")
         make_endless(scratch / "model", scratch / "endless")
-        for check in (check_plain_model, check_checkpoint_settings, check_sampling, check_terminal, check_ctrl_c,
+        for check in (check_plain_model, check_checkpoint_settings, check_sampling, check_long_chat, check_terminal, check_ctrl_c,
                       check_interrupted_batch):
             check(program, scratch)
             print(check.__name__, "passes")

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 
 #include "base/error.h"
@@ -230,6 +231,41 @@ TEST(MergeAdapter, RefusesAnExistingFolderUnlessAllowed) {
   EXPECT_FALSE(fs::exists(scene.output() / "model-00001-of-00002.safetensors"));
   EXPECT_EQ(test::get_file(scene.output() / "notes.txt"), "mine");
   EXPECT_FALSE(fs::exists(scene.scratch / ".tmp-merged"));
+  EXPECT_FALSE(fs::exists(scene.output() / ".tmp-merge"));
+}
+
+TEST(MergeAdapter, ReplacesTheModelInAFolderOnAnotherDisk) {
+  Scene scene("llama");
+  const fs::path disk = fs::path("/dev/shm") / scene.scratch.path().filename();
+  if (!fs::is_directory("/dev/shm")) {
+    GTEST_SKIP() << "no second file system";
+  }
+  fs::create_directory(disk);
+  fs::create_directory_symlink(disk, scene.output());
+  fs::create_directory(disk / ".tmp-merge");
+  test::put_file(disk / ".tmp-merge/left-over", "of a merge that was killed");
+  scene.request.exist_ok = true;
+  const std::string fault = test::message_of<base::Error>([&] { scene.merge(); });
+  std::set<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(disk)) {
+    names.insert(entry.path().filename().string());
+  }
+  fs::remove_all(disk);
+  EXPECT_EQ(fault, "<no exception>");
+  EXPECT_EQ(names, (std::set<std::string>{"config.json", "model.safetensors", "tokenizer.json"}));
+}
+
+TEST(MergeAdapter, OnAFullDiskKeepsTheOldFilesOfAnExistingFolder) {
+  Scene scene("llama");
+  base::make_folder(scene.output());
+  test::put_file(scene.output() / "model.safetensors", "old weights");
+  scene.request.exist_ok = true;
+  {
+    const test::FileSizeLimit limit(20000);
+    EXPECT_THROW(scene.merge(), base::SystemError);
+  }
+  EXPECT_EQ(test::get_file(scene.output() / "model.safetensors"), "old weights");
+  EXPECT_EQ(std::distance(fs::directory_iterator(scene.output()), {}), 1);
 }
 
 TEST(MergeAdapter, RefusesItsOwnInputsAsOutput) {

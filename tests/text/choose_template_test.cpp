@@ -91,6 +91,9 @@ TEST(SystemText, ReadsTextFiles) {
   std::ofstream(path) << "from a file\n";
   EXPECT_EQ(system_text(path.string()), "from a file\n");
   EXPECT_EQ(system_text("plain text"), "plain text");
+  std::ofstream(path) << "caf\xe9";
+  EXPECT_THAT(refusal([&] { (void)system_text(path.string()); }),
+              HasSubstr("--system: not UTF-8 text (got " + path.string() + ")"));
   std::filesystem::remove(path);
   EXPECT_THAT(refusal([&] { (void)system_text(path.string()); }), HasSubstr("longhaul_system.txt"));
 }
