@@ -1,6 +1,7 @@
 #include "cli/chat.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
@@ -31,6 +32,9 @@ class LineReader {
       if (end != std::string::npos) {
         return take(end, end + 1);
       }
+      if (!input_comes()) {
+        return std::nullopt;
+      }
       std::array<char, 4096> bytes{};
       const ssize_t count = ::read(STDIN_FILENO, bytes.data(), bytes.size());
       if (count < 0 && errno == EINTR && InterruptGuard::pending() == 0) {
@@ -46,6 +50,19 @@ class LineReader {
   [[nodiscard]] bool is_terminal() const { return is_terminal_; }
 
  private:
+  /// Waits until there is something to read; false after a signal. One that arrives just before the
+  /// wait does not end it, so each wait is short.
+  static bool input_comes() {
+    constexpr int kWaitMs = 100;
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    while (InterruptGuard::pending() == 0) {
+      if (::poll(&input, 1, kWaitMs) > 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   std::string take(std::size_t size, std::size_t erased) {
     std::string line = buffer_.substr(0, size);
     buffer_.erase(0, erased);
