@@ -164,7 +164,7 @@ int run_with_options(config::Command command, const Words& words, Session& sessi
     session.emplace(environment);
   }
   config::LaunchInfo launch = launch_numbers(command, environment);
-  if (trains) {
+  if (trains || command == config::Command::kPlan) {
     launch.usable_gpus = usable_gpus(std::getenv("CUDA_VISIBLE_DEVICES"));  // NOLINT: one thread
   }
   const config::Config config = config::load_config(parsed, launch);
