@@ -239,15 +239,33 @@ void check_kernel_on_cpu(const Config& config, Problems& problems) {
   }
 }
 
-void check_offload_on_cpu(const Config& config, Problems& problems) {
+bool asks_for_offload(const Config& config) {
   const auto parts = parse_activation_policy(config.memory.activation_policy);
-  for (const PolicyPart& part : parts.value_or(std::vector<PolicyPart>{})) {
-    if (part.policy.offload) {
-      contradiction(config, problems, "activation_policy",
-                    "offload moves activations from a GPU to the host, and the ranks are CPU ranks",
-                    "Leave out the offload");
-      return;
-    }
+  return parts && std::any_of(parts->begin(), parts->end(),
+                              [](const PolicyPart& part) { return part.policy.offload; });
+}
+
+/// What GPU ranks do not do yet; refused, so that nobody waits for it in vain.
+void check_missing_on_gpu(const Config& config, base::Dtype dtype, Problems& problems) {
+  if (config.model.attn_impl != "auto" && config.model.attn_impl != "sdpa") {
+    contradiction(config, problems, "attn_impl",
+                  "not available yet on GPU ranks, which take cuDNN for long documents and "
+                  "FlashAttention-2 for short ones",
+                  "Leave it out");
+  }
+  if (config.model.use_flash_attn == false) {
+    contradiction(config, problems, "use_flash_attn", "GPU ranks have fused kernels only",
+                  "Leave it out");
+  }
+  if (asks_for_offload(config)) {
+    contradiction(config, problems, "activation_policy", "offload is not available yet",
+                  "Leave out the offload");
+  }
+  if (dtype == base::Dtype::kFloat16) {
+    problems.push_back({.where = "--torch_dtype",
+                        .what = "float16 training is not available yet",
+                        .got = "float16",
+                        .expected = "bfloat16 or float32"});
   }
 }
 
@@ -276,12 +294,22 @@ void check_device_rules(const Config& config, base::Dtype model_dtype, Problems&
   const bool planned_elsewhere =
       config.command == Command::kPlan &&
       (!config.plan.plan_device.empty() || config.memory.gpu_memory_limit_bytes.has_value());
-  if (!computes || planned_elsewhere || !config.on_cpu()) {
+  const base::Dtype dtype = config.model.torch_dtype.value_or(model_dtype);
+  if (!computes || planned_elsewhere) {
+    return;
+  }
+  if (!config.on_cpu()) {
+    if (config.command == Command::kSft || config.command == Command::kPt) {
+      check_missing_on_gpu(config, dtype, problems);
+    }
     return;
   }
   check_kernel_on_cpu(config, problems);
-  check_offload_on_cpu(config, problems);
-  const base::Dtype dtype = config.model.torch_dtype.value_or(model_dtype);
+  if (asks_for_offload(config)) {
+    contradiction(config, problems, "activation_policy",
+                  "offload moves activations from a GPU to the host, and the ranks are CPU ranks",
+                  "Leave out the offload");
+  }
   if (dtype == base::Dtype::kFloat16) {
     const bool given = config.model.torch_dtype.has_value();
     problems.push_back({.where = "--torch_dtype",

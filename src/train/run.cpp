@@ -1,5 +1,6 @@
 #include "train/run.h"
 
+#include <ATen/Context.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
@@ -100,6 +101,9 @@ class Run {
       const auto gpu = static_cast<c10::DeviceIndex>(config_.launch.local_rank);
       ops::load_cuda_backend(gpu);
       device_ = at::Device(at::kCUDA, gpu);
+      at::Context& libtorch = at::globalContext();
+      libtorch.setDeterministicAlgorithms(config_.output.deterministic, /*warn_only=*/false);
+      libtorch.setDeterministicFillUninitializedMemory(false);  // we never read such memory
     }
     parameters_ = std::make_unique<model::Parameters>(registry, ops::torch_type(dtype), device_,
                                                       slab_scale(dtype));

@@ -147,7 +147,6 @@ TEST(Rules, GpuOnlyThingsOnCpuRanks) {
               HasSubstr("--attn_impl: runs on GPUs only"));
   EXPECT_THAT(device_faults({"--attn_impl", "flash_attention_2", "--device", "cpu"}, bf16, 8),
               HasSubstr("runs on GPUs only"));
-  EXPECT_EQ(device_faults({"--attn_impl", "cudnn"}, bf16, 2), "");
   for (const char* kernel : {"auto", "sdpa"}) {
     EXPECT_EQ(device_faults({"--use_flash_attn", "true", "--attn_impl", kernel}, bf16), "");
   }
@@ -166,11 +165,9 @@ TEST(Rules, TheCpuHasOneAttentionKernel) {
   EXPECT_EQ(device_faults({"--attn_impl", "eager"}, bf16),
             "--attn_impl: not available: the CPU has one kernel, libtorch's fused one (sdpa) (got "
             "eager). Use auto or sdpa\n");
-  EXPECT_EQ(device_faults({"--attn_impl", "eager"}, bf16, 1), "");
   EXPECT_EQ(device_faults({"--use_flash_attn", "false"}, bf16),
             "--use_flash_attn: the CPU has one kernel, libtorch's fused one (sdpa) (got false). "
             "Leave it out\n");
-  EXPECT_EQ(device_faults({"--use_flash_attn", "false"}, bf16, 1), "");
   EXPECT_THAT(
       device_faults({"--use_flash_attn", "false", "--device", "cpu"}, bf16, 1, Command::kInfer),
       HasSubstr("--use_flash_attn"));
@@ -183,7 +180,19 @@ TEST(Rules, Float16NeedsAnotherTypeOnTheCpu) {
   EXPECT_EQ(device_faults({"--torch_dtype", "bfloat16"}, fp16), "");
   EXPECT_THAT(device_faults({"--torch_dtype", "float16"}, base::Dtype::kFloat32),
               HasSubstr("--torch_dtype: float16 computes on GPUs only (got float16"));
-  EXPECT_EQ(device_faults({}, fp16, 1), "");
+}
+
+TEST(Rules, WhatGpuRanksDoNotDoYetIsRefused) {
+  const auto bf16 = base::Dtype::kBFloat16;
+  EXPECT_EQ(device_faults({"--use_flash_attn", "true", "--attn_impl", "sdpa"}, bf16, 1), "");
+  EXPECT_THAT(device_faults({"--attn_impl", "cudnn"}, bf16, 2), HasSubstr("not available yet"));
+  EXPECT_THAT(device_faults({"--attn_impl", "eager"}, bf16, 1), HasSubstr("not available yet"));
+  EXPECT_THAT(device_faults({"--use_flash_attn", "false"}, bf16, 1), HasSubstr("--use_flash_attn"));
+  EXPECT_THAT(device_faults({"--activation_policy", "D+offload"}, bf16, 1),
+              HasSubstr("offload is not available yet"));
+  EXPECT_THAT(device_faults({}, base::Dtype::kFloat16, 1),
+              HasSubstr("float16 training is not available yet"));
+  EXPECT_EQ(device_faults({"--activation_policy", "D+offload"}, bf16, 1, Command::kPlan), "");
 }
 
 }  // namespace
