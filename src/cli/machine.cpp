@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "cli/shared_object.h"
+#include "ops/cuda_library.h"
 
 namespace longhaul::cli {
 namespace {
@@ -104,8 +105,7 @@ GpuReport find_gpus() {
 
 std::int64_t usable_gpus(const char* visible_devices) {
   std::error_code ignored;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  if (!std::filesystem::exists(program.parent_path() / "liblonghaul_cuda.so", ignored)) {
+  if (!std::filesystem::exists(ops::cuda_library_path(), ignored)) {
     return 0;
   }
   const auto present = static_cast<std::int64_t>(find_gpus().gpus.size());

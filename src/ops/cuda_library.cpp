@@ -6,19 +6,16 @@
 #include "ops/backend.h"
 
 namespace longhaul::ops {
-namespace {
 
 namespace fs = std::filesystem;
 
-fs::path beside_this_program() {
+fs::path cuda_library_path() {
   std::error_code ignored;
   return fs::read_symlink("/proc/self/exe", ignored).parent_path() / "liblonghaul_cuda.so";
 }
 
-}  // namespace
-
 void load_cuda_backend(int device, const fs::path& library) {
-  const fs::path path = library.empty() ? beside_this_program() : library;
+  const fs::path path = library.empty() ? cuda_library_path() : library;
   void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw base::SystemError({.where = "--device cuda",

@@ -6,6 +6,9 @@
 
 namespace longhaul::ops {
 
+/// Where the shared object belongs: beside this program.
+std::filesystem::path cuda_library_path();
+
 /// Opens `liblonghaul_cuda.so` (default: beside this program), makes GPU `device` this process's own
 /// and registers its backend.
 ///

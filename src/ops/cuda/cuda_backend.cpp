@@ -26,19 +26,22 @@ const char* attention_name() {
   return name.c_str();
 }
 
+c10::CachingDeviceAllocator::DeviceStats device_stats() {
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
+}
+
+constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+
 MemoryCounters device_memory() {
-  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
-  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return {stats.allocated_bytes[kAll].current, stats.allocated_bytes[kAll].peak};
+  const auto allocated = device_stats().allocated_bytes[kAll];
+  return {allocated.current, allocated.peak};
 }
 
 std::int64_t usable_bytes() {
   std::size_t free = 0;
   std::size_t total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
-  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return static_cast<std::int64_t>(free) + stats.reserved_bytes[kAll].current;
+  return static_cast<std::int64_t>(free) + device_stats().reserved_bytes[kAll].current;
 }
 
 void reset_device_peak() {
