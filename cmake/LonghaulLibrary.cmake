@@ -1,6 +1,8 @@
 # longhaul_library(<folder> SOURCES … DEPS … [TORCH]): one library per folder of src/. DEPS is the level
-# table of docs/architecture.md, so the graph is written once. TORCH shares one precompiled header.
+# table of docs/architecture.md, so the graph is written once. TORCH says that it sees libtorch.
 set(LONGHAUL_WARNINGS -Wall -Wextra -Wshadow -Wconversion)
+# The tests' own code compiles faster with less of it; what they test is compiled as it is shipped.
+set(LONGHAUL_TEST_OPTIONS ${LONGHAUL_WARNINGS} $<$<CONFIG:Release>:-O1>)
 
 function(longhaul_library folder)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
@@ -12,24 +14,49 @@ function(longhaul_library folder)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS})
   if(ARG_TORCH)
     target_link_libraries(${target} PUBLIC torch::cpu)
-    longhaul_torch_pch(${target})
+    longhaul_pch(${target} torch)
   endif()
 endfunction()
 
-function(longhaul_torch_pch target)
-  if(NOT TARGET longhaul_torch_pch)
-    file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "")
-    add_library(longhaul_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
-    target_link_libraries(longhaul_torch_pch PRIVATE torch::cpu)
-    target_compile_options(longhaul_torch_pch PRIVATE ${LONGHAUL_WARNINGS})
-    target_precompile_headers(longhaul_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/torch_pch.h)
+# One precompiled header per kind of file, built once: torch for the product, torch_test with all of ATen and
+# GoogleTest, test with GoogleTest alone.
+function(longhaul_pch target kind)
+  set(owner longhaul_${kind}_pch)
+  if(NOT TARGET ${owner})
+    file(WRITE ${CMAKE_BINARY_DIR}/${kind}_pch.cpp "")
+    add_library(${owner} OBJECT ${CMAKE_BINARY_DIR}/${kind}_pch.cpp)
+    if(kind MATCHES torch)
+      target_link_libraries(${owner} PRIVATE torch::cpu)
+    endif()
+    if(kind MATCHES test)
+      target_link_libraries(${owner} PRIVATE GTest::gtest GTest::gmock OpenMP::OpenMP_CXX)
+    endif()
+    target_compile_options(${owner} PRIVATE ${LONGHAUL_WARNINGS})
+    target_precompile_headers(${owner} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/${kind}_pch.h)
   endif()
   get_target_property(type ${target} TYPE)
   if(type STREQUAL EXECUTABLE)  # compiled -fPIE by default, which a header compiled -fPIC refuses
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${target} PRIVATE -fPIC)
   endif()
-  target_precompile_headers(${target} REUSE_FROM longhaul_torch_pch)
+  target_precompile_headers(${target} REUSE_FROM ${owner})
+endfunction()
+
+# longhaul_test_tool(<name> SOURCES … DEPS … [LIBRARY]): a program that tests start, or what several test programs
+# share; both see libtorch.
+function(longhaul_test_tool target)
+  cmake_parse_arguments(ARG "LIBRARY" "" "SOURCES;DEPS" ${ARGN})
+  if(ARG_LIBRARY)
+    add_library(${target} STATIC ${ARG_SOURCES})
+  else()
+    add_executable(${target} ${ARG_SOURCES})
+  endif()
+  target_link_libraries(${target} PUBLIC ${ARG_DEPS} torch::cpu GTest::gtest GTest::gmock)
+  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_options(${target} PRIVATE ${LONGHAUL_TEST_OPTIONS})
+  target_compile_definitions(${target} PRIVATE LONGHAUL_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                             LONGHAUL_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  longhaul_pch(${target} torch_test)
 endfunction()
 
 # longhaul_test(<folder> SOURCES … DEPS … [TORCH] [TWO_CORES <filter>]): one test program per folder of tests/,
@@ -38,16 +65,19 @@ function(longhaul_test folder)
   cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT;TWO_CORES" "SOURCES;DEPS" ${ARGN})
   set(target ${folder}_test)
   add_executable(${target} ${ARG_SOURCES})
-  target_link_libraries(${target} PRIVATE ${ARG_DEPS} GTest::gtest_main GTest::gmock)
+  # OpenMP for every test: the shared precompiled header demands equal flags.
+  target_link_libraries(${target} PRIVATE ${ARG_DEPS} GTest::gtest_main GTest::gmock OpenMP::OpenMP_CXX)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  target_compile_options(${target} PRIVATE ${LONGHAUL_WARNINGS})
+  target_compile_options(${target} PRIVATE ${LONGHAUL_TEST_OPTIONS})
   target_compile_definitions(${target} PRIVATE LONGHAUL_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                              LONGHAUL_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set(label core)
   if(ARG_TORCH)
     target_link_libraries(${target} PRIVATE torch::cpu)
-    longhaul_torch_pch(${target})
+    longhaul_pch(${target} torch_test)
     set(label cpu)
+  else()
+    longhaul_pch(${target} test)
   endif()
   if(ARG_LABEL)
     set(label ${ARG_LABEL})

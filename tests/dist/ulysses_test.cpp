@@ -229,7 +229,7 @@ TEST(Ulysses, FailsWhenKvCopiesAreNotSummed) {
   EXPECT_EQ(for_all_cases(at::kFloat, copied, forward_is_exact<dist_test::UnsummedKvCopies>), 0);
 }
 
-double dot(const at::Tensor& a, const at::Tensor& b) {
+double dot_product(const at::Tensor& a, const at::Tensor& b) {
   return a.to(at::kDouble).mul(b.to(at::kDouble)).sum().item().toDouble();
 }
 
@@ -257,10 +257,11 @@ TEST(Ulysses, BackwardIsTheExactTransposeOfForward) {
     const Qkv fty = exchange.seq_to_head_qkv_backward(y);
     const at::Tensor o = small(t, bench.mine().num_query_heads(), 7);
     const at::Tensor d_o = small(s, bench.layout.num_q, 8);
-    std::vector<double> sums{dot(fx.q, y.q) + dot(fx.k, y.k) + dot(fx.v, y.v),
-                             dot(x.q, fty.q) + dot(x.k, fty.k) + dot(x.v, fty.v),
-                             dot(exchange.head_to_seq(o), d_o),
-                             dot(o, exchange.head_to_seq_backward(d_o))};
+    std::vector<double> sums{
+        dot_product(fx.q, y.q) + dot_product(fx.k, y.k) + dot_product(fx.v, y.v),
+        dot_product(x.q, fty.q) + dot_product(x.k, fty.k) + dot_product(x.v, fty.v),
+        dot_product(exchange.head_to_seq(o), d_o),
+        dot_product(o, exchange.head_to_seq_backward(d_o))};
     comm.all_reduce_sum("sum of products", std::span<double>(sums));
     return sums[0] == sums[1] && sums[2] == sums[3];
   };

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`longhaul infer` from outside: settings of a checkpoint, result files, sampling, the chat in a terminal, Ctrl-C.
 
-Usage: command_oracle.py PROGRAM
+Usage: command_oracle.py PROGRAM files|terminal
 """
 
 import json
@@ -237,14 +237,17 @@ def check_interrupted_batch(program, scratch):
         assert lines_of(here / "out.jsonl") == []
 
 
+CHECKS = {"files": (check_plain_model, check_checkpoint_settings, check_sampling, check_long_chat),
+          "terminal": (check_terminal, check_ctrl_c, check_interrupted_batch)}
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder).resolve()
         tiny.write_model(scratch / "model", "smol")
         make_endless(scratch / "model", scratch / "endless")
-        for check in (check_plain_model, check_checkpoint_settings, check_sampling, check_long_chat, check_terminal, check_ctrl_c,
-                      check_interrupted_batch):
+        for check in CHECKS[sys.argv[2]]:
             check(program, scratch)
             print(check.__name__, "passes")
 

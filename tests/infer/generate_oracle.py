@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from oracle_models import CONFIGS, DEMO_MODEL, add_adapter, make_model
 
-TOKENS = 40
+TOKENS = 20
 QUESTIONS = ["What is the capital of France?", "Write a short poem about the sea.", "Explain how a diesel engine works.",
              "Übersetze ins Englische: Guten Morgen, wie geht es dir? 🌍", "Name three prime numbers."]
 

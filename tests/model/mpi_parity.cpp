@@ -13,9 +13,8 @@
 #include "model/layout_runner.h"
 #include "model/tiny_models.h"
 
+namespace longhaul {
 namespace {
-
-using namespace longhaul;  // NOLINT(google-build-using-namespace): a test program
 
 int run(const std::vector<std::string>& words) {
   at::set_num_threads(1);
@@ -44,10 +43,11 @@ int run(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+}  // namespace longhaul
 
 int main(int argc, char** argv) {
   try {
-    return run(std::vector<std::string>(argv + 1, argv + argc));
+    return longhaul::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;
