@@ -1,6 +1,7 @@
-// Train-step benchmark of named model shapes with random weights on one GPU: tokens/s, MFU and peak bytes as JSON lines.
+// Train-step benchmark of named model shapes with random weights on GPUs: tokens/s, MFU and peak bytes as JSON lines.
 //
 //   build/cuda/train_step --shape qwen2.5-7b --tokens 4096 8192 --policy A [--steps 6] [--rank 16]
+//   tests/tools/start_ranks.py 2 build/cuda/train_step …      one row over two GPUs (Ulysses)
 //
 // One unpacked row per step, every token a target, LoRA on every linear layer, optimizer included; the first two steps
 // (of fewer than three: the first) are left out. Policy auto fills 95 % of the free memory. MFU counts 4·N_mm + 6·N_lora + 6·L·Hq·d·s FLOPs per token, nothing re-run, against 989 TFLOP/s.
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <string>
@@ -15,6 +17,8 @@
 
 #include "base/error.h"
 #include "config/activation_policy.h"
+#include "dist/process_group.h"
+#include "dist/rendezvous.h"
 #include "dist/shard.h"
 #include "dist/ulysses.h"
 #include "model/decoder_model.h"
@@ -116,7 +120,7 @@ void randomise(model::Parameters& parameters) {
   }
 }
 
-dist::LocalBatch make_row(std::int64_t tokens, std::int64_t vocab) {
+data::PackedBatch make_row(std::int64_t tokens, std::int64_t vocab) {
   data::PackedBatch row;
   for (std::int64_t i = 0; i < tokens; ++i) {
     const auto id = static_cast<std::int32_t>((i * 7919 + 13) % vocab);
@@ -126,7 +130,7 @@ dist::LocalBatch make_row(std::int64_t tokens, std::int64_t vocab) {
   }
   row.cu_seqlens = {0, static_cast<std::int32_t>(tokens)};
   row.sample_ids = {0};
-  return dist::shard_row(row, 1, 0);
+  return row;
 }
 
 double flops_per_token(const config::ModelConfig& model, std::int64_t lora, std::int64_t tokens) {
@@ -141,22 +145,26 @@ double flops_per_token(const config::ModelConfig& model, std::int64_t lora, std:
 
 class Bench {
  public:
-  explicit Bench(const Options& options)
+  Bench(const Options& options, const config::LaunchInfo& launch)
       : options_(options),
         model_(model_of(shapes().at(options.shape))),
-        comm_(dist::make_single()),
-        exchange_(*comm_, config::split_heads(model_.num_heads, model_.num_kv_heads, 1),
+        group_(dist::make_process_group(launch, {.dp = 1, .sp = launch.ranks}, nullptr,
+                                        dist::RankDevice::kGpu)),
+        device_(at::kCUDA, static_cast<c10::DeviceIndex>(launch.local_rank)),
+        exchange_(*group_.sp,
+                  config::split_heads(model_.num_heads, model_.num_kv_heads, launch.ranks),
                   model_.head_dim),
         attention_(model_, exchange_),
-        parameters_(registry(options.rank), at::kBFloat16, at::kCUDA, kLoraScale),
+        parameters_(registry(options.rank), at::kBFloat16, device_, kLoraScale),
         optimizer_(parameters_, {}),
         store_((randomise(parameters_), model_), parameters_, kLoraScale) {}
 
   void run(std::int64_t tokens, const std::string& policy) {
-    const ops::Backend& device = ops::backend_of(at::Device(at::kCUDA, 0));
+    const ops::Backend& device = ops::backend_of(device_);
     const plan::MemoryPlan plan = planned(tokens, policy, device.usable_bytes());
     model::DecoderModel decoder(model_, store_, attention_, plan.policies);
-    const dist::LocalBatch row = make_row(tokens, model_.vocab_size);
+    const dist::LocalBatch row =
+        dist::shard_row(make_row(tokens, model_.vocab_size), group_.mesh.sp, group_.sp->rank());
     std::vector<double> seconds;
     double loss = 0;
     for (int step = 0; step < options_.steps; ++step) {
@@ -170,15 +178,25 @@ class Bench {
         device.reset_memory_peak();
       }
     }
+    const dist::CommCounters exchanged = group_.sp->counters();  // of the last step
     std::sort(seconds.begin(), seconds.end());
     const double median = seconds[seconds.size() / 2];
     const double rate = static_cast<double>(tokens) / median;
+    const auto gpus = static_cast<double>(group_.mesh.ranks());
+    if (group_.world->rank() != 0) {
+      return;
+    }
     fmt::print(
-        R"({{"shape": "{}", "tokens": {}, "policy": "{}", "tokens_per_s": {:.0f}, "mfu": {:.4f}, "step_s": {:.4f}, "peak_bytes": {}, "planned_bytes": {}, "loss": {:.4f}}})"
+        R"({{"shape": "{}", "tokens": {}, "gpus": {}, "policy": "{}", "tokens_per_s": {:.0f}, "mfu": {:.4f}, "step_s": {:.4f}, "peak_bytes": {}, "planned_bytes": {}, "exchange_share": {:.4f}, "exchange_gb_per_s": {:.1f}, "loss": {:.4f}}})"
         "\n",
-        options_.shape, tokens, plan::policy_text(plan.policies), rate,
-        rate * flops_per_token(model_, parameters_.trainable_elements(), tokens) / kPeakFlops,
-        median, device.memory().peak_bytes, plan.bytes.total(), loss);
+        options_.shape, tokens, group_.mesh.ranks(), plan::policy_text(plan.policies), rate,
+        rate * flops_per_token(model_, parameters_.trainable_elements(), tokens) / kPeakFlops /
+            gpus,
+        median, device.memory().peak_bytes, plan.bytes.total(), exchanged.exchange_s / median,
+        exchanged.exchange_s > 0
+            ? static_cast<double>(exchanged.exchange_bytes) / exchanged.exchange_s * 1e-9
+            : 0.0,
+        loss);
     std::fflush(stdout);
   }
 
@@ -196,7 +214,7 @@ class Bench {
     return plan::make_memory_plan({.model = &model_,
                                    .registry = parameters_.registry(),
                                    .dtype = base::Dtype::kBFloat16,
-                                   .mesh = {},
+                                   .mesh = group_.mesh,
                                    .row_tokens = tokens,
                                    .row_targets = tokens,
                                    .activation_policy = policy,
@@ -208,19 +226,26 @@ class Bench {
                   const ops::Backend& device) {
     const at::Tensor& gradients = parameters_.flat_gradients();
     gradients.zero_();
+    group_.sp->reset_counters();
     model::FlatGradSink sink(parameters_);
-    const double scale = 1.0 / static_cast<double>(row.ids.size());
+    const double scale = 1.0 / static_cast<double>(row.row_tokens());
     const model::LossSum loss = decoder.forward_backward(row, scale, {}, sink);
+    std::array<double, 1> sum{loss.sum};
+    group_.world->all_reduce_sum("loss sums", std::span<double>(sum));
+    group_.world->all_reduce_sum(
+        "gradients",
+        std::span(gradients.data_ptr<float>(), static_cast<std::size_t>(gradients.numel())));
     const double squares = device.kernels->sum_of_squares(gradients.data_ptr<float>(),
                                                           gradients.numel(), device.stream());
     optimizer_.step(1e-4, train::clip_factor(std::sqrt(squares), 1.0));
     gradients.narrow(0, 0, 1).cpu();  // waits for the step's end
-    return loss.sum * scale;
+    return sum[0] * scale;
   }
 
   Options options_;
   config::ModelConfig model_;
-  std::unique_ptr<dist::Communicator> comm_;
+  dist::ProcessGroup group_;
+  at::Device device_;
   dist::UlyssesExchange exchange_;
   model::UlyssesAttention attention_;
   model::Parameters parameters_;
@@ -230,8 +255,9 @@ class Bench {
 
 int run(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  ops::load_cuda_backend(0);
-  Bench bench(options);
+  const config::LaunchInfo launch = dist::read_rank_environment(dist::process_environment()).info;
+  ops::load_cuda_backend(static_cast<int>(launch.local_rank));
+  Bench bench(options, launch);
   for (const std::string& policy : options.policies) {
     for (const std::int64_t tokens : options.tokens) {
       bench.run(tokens, policy);

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "dist/mpi_library.h"
 #include "dist/mpirun.h"
+#include "dist/rank_starter.h"
 #include "dist/stop_request.h"
 #include "dist/supervisor.h"
 
@@ -88,6 +89,25 @@ LaunchDecision decide_as_rank(const dist::Environment& environment,
   return decision;
 }
 
+/// GPU ranks of one machine meet on a port that is free now; those of several where the user says.
+dist::MeetingPlace meeting_place_of(const dist::Environment& environment,
+                                    const dist::RankRequest& request) {
+  dist::MeetingPlace place = dist::read_meeting_place(environment);
+  if (request.nodes > 1 && place.host.empty()) {
+    throw base::UserError(
+        {.where = "MASTER_ADDR",
+         .what = "ranks on several nodes need a place to meet",
+         .hint = "Set MASTER_ADDR to the machine with NODE_RANK=0, on every node"});
+  }
+  if (request.nodes == 1) {
+    place.host = "127.0.0.1";
+    if (!environment("MASTER_PORT")) {
+      place.port = dist::free_port();
+    }
+  }
+  return place;
+}
+
 }  // namespace
 
 LaunchDecision decide_launch(const dist::Environment& environment, config::DeviceChoice device) {
@@ -110,23 +130,27 @@ LaunchDecision decide_launch(const dist::Environment& environment, config::Devic
   if (decision.info.ranks == 1) {
     return decision;
   }
-  if (!is_cpu) {
-    throw base::UserError({.where = "NPROC_PER_NODE",
-                           .what = "several GPU ranks are not available yet",
-                           .got = std::to_string(request.ranks_per_node),
-                           .expected = "1",
-                           .hint = "--device cpu trains on several CPU ranks"});
+  decision.info.rank = request.node_rank * request.ranks_per_node;
+  decision.is_cpu = is_cpu;
+  if (is_cpu) {
+    require_mpi(environment, decision.info.ranks);
+  } else {
+    decision.place = meeting_place_of(environment, request);
   }
-  require_mpi(environment, decision.info.ranks);
   decision.kind = LaunchDecision::Kind::kStartRanks;
   return decision;
 }
 
-int run_ranks_under_mpirun(const LaunchDecision& decision, const char* const* argv) {
+int run_ranks(const LaunchDecision& decision, const char* const* argv) {
   std::error_code error;
   dist::SupervisorOptions options;
-  options.mpirun = dist::find_mpirun(dist::process_environment()).value_or("mpirun");
-  options.ranks = decision.info.ranks;
+  if (decision.is_cpu) {
+    options.mpirun = dist::find_mpirun(dist::process_environment()).value_or("mpirun");
+  }
+  options.ranks = decision.info.local_ranks;
+  options.nodes = decision.info.ranks / decision.info.local_ranks;
+  options.node_rank = decision.info.rank / decision.info.local_ranks;
+  options.place = decision.place;
   options.command.push_back(std::filesystem::read_symlink("/proc/self/exe", error).string());
   for (const char* const* word = argv + 1; *word != nullptr; ++word) {
     options.command.emplace_back(*word);
@@ -140,7 +164,7 @@ int run_ranks_under_mpirun(const LaunchDecision& decision, const char* const* ar
 RankSession::RankSession(const dist::Environment& environment)
     : environment_(environment), rank_(dist::read_rank_environment(environment)) {
   if (rank_.source == RankSource::kOwnLauncher) {
-    status_.emplace(rank_.launch_folder, rank_.info.rank);
+    status_.emplace(rank_.launch_folder, rank_.info.local_rank);
   } else if (const auto folder = dist::job_folder(environment, rank_)) {
     join_job_folder(*folder);
   }

@@ -19,21 +19,23 @@ namespace longhaul::cli {
 struct LaunchDecision {
   enum class Kind { kRunHere, kStartRanks };
   Kind kind = Kind::kRunHere;
-  config::LaunchInfo info;           // this rank; with kStartRanks only the numbers of ranks count
+  config::LaunchInfo info;           // this rank; with kStartRanks the first rank of this machine
+  bool is_cpu = true;                // with kStartRanks: through mpirun, else directly
+  dist::MeetingPlace place{};        // with kStartRanks: of GPU ranks
   std::vector<std::string> notices;  // said once, before the first line of the run
 };
 
 /// Rank variables of mpirun, srun or our launcher win over NPROC_PER_NODE. `device` is kCpu or
 /// kCuda, already decided.
 ///
-/// Errors  UserError: CPU ranks under torchrun, several nodes without mpirun or srun, unusable
-/// variables.
+/// Errors  UserError: CPU ranks under torchrun, CPU ranks on several nodes without mpirun or srun,
+/// GPU ranks on several nodes without MASTER_ADDR, unusable variables.
 ///         SystemError: more than one CPU rank without MPI.
 LaunchDecision decide_launch(const dist::Environment& environment, config::DeviceChoice device);
 
-/// Starts decision.info.ranks ranks of this program with the words of `argv` through mpirun, waits
-/// for them, prints the job's error lines, and returns the exit status.
-int run_ranks_under_mpirun(const LaunchDecision& decision, const char* const* argv);
+/// Starts this machine's ranks of this program with the words of `argv`, waits for them, prints the
+/// job's error lines, and returns the exit status.
+int run_ranks(const LaunchDecision& decision, const char* const* argv);
 
 /// This process as one rank of a job; made first in main, before anything is printed.
 class RankSession {

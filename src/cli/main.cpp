@@ -129,7 +129,7 @@ int train(const config::Config& config, const dist::Environment& environment, Se
       config.on_cpu() ? config::DeviceChoice::kCpu : config::DeviceChoice::kCuda;
   const LaunchDecision decision = decide_launch(environment, device);
   if (decision.kind == LaunchDecision::Kind::kStartRanks) {
-    return run_ranks_under_mpirun(decision, argv);
+    return run_ranks(decision, argv);
   }
   install_log(config);
   for (const std::string& notice : decision.notices) {

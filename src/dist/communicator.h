@@ -1,7 +1,9 @@
 // Collectives between the ranks of one group, on raw memory: `threads` (ranks are threads of one
-// process), `mpi` (CPU processes), later `nccl`. Every call carries a name and a deadline; a peer
-// that is gone or late ends the call with a SystemError that names rank, step and operation.
-// Reductions add in rank order, so results do not depend on timing. No torch here.
+// process), `mpi` (CPU processes), `nccl` (GPU processes; memory of the GPU or of the host). Every
+// call carries a name and a deadline; a peer that is gone or late ends it, or with NCCL, whose calls
+// return before their work is done, one of the next, with a SystemError that names rank, step and
+// operation. Reductions add in rank order (GPU memory: in NCCL's order, fixed for a layout), so
+// results do not depend on timing. No torch here.
 #pragma once
 
 #include <chrono>
@@ -64,8 +66,8 @@ class Communicator {
   [[nodiscard]] std::int64_t step() const { return step_; }
   void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
   [[nodiscard]] std::chrono::milliseconds deadline() const { return deadline_; }
-  [[nodiscard]] const CommCounters& counters() const { return counters_; }
-  void reset_counters() { counters_ = {}; }
+  [[nodiscard]] virtual const CommCounters& counters() const { return counters_; }
+  virtual void reset_counters() { counters_ = {}; }
 
  protected:
   CommCounters counters_;

@@ -11,38 +11,10 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "dist/variables.h"
 
 namespace longhaul::dist {
 namespace {
-
-void set_if_absent(std::vector<std::string>& variables, const std::string& name,
-                   const std::string& value) {
-  const std::string prefix = name + '=';
-  for (const std::string& variable : variables) {
-    if (variable.rfind(prefix, 0) == 0) {
-      return;
-    }
-  }
-  variables.push_back(prefix + value);
-}
-
-void set_always(std::vector<std::string>& variables, const std::string& name,
-                const std::string& value) {
-  const std::string prefix = name + '=';
-  std::erase_if(variables,
-                [&](const std::string& variable) { return variable.rfind(prefix, 0) == 0; });
-  variables.push_back(prefix + value);
-}
-
-std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  pointers.reserve(texts.size() + 1);
-  for (const std::string& text : texts) {
-    pointers.push_back(const_cast<char*>(text.c_str()));  // exec takes, but does not write, char*
-  }
-  pointers.push_back(nullptr);
-  return pointers;
-}
 
 /// Between fork and exec: system calls only.
 [[noreturn]] void become_mpirun(char* const* arguments, char* const* environment, int output_fd) {

@@ -1,9 +1,46 @@
 #include "dist/process_group.h"
 
 #include "base/error.h"
+#include "dist/key_store.h"
 #include "dist/mpi_library.h"
+#include "dist/nccl_library.h"
+#include "dist/rendezvous.h"
 
 namespace longhaul::dist {
+namespace {
+
+/// Time for all ranks to come up.
+constexpr std::chrono::minutes kStart{3};
+
+/// MPI only carries the id by which the ranks' GPUs find one another.
+std::string share_through_mpi(const config::LaunchInfo& launch, std::string id) {
+  const auto mpi = open_mpi_world({.rank = launch.rank, .ranks = launch.ranks});
+  auto bytes = static_cast<std::int64_t>(id.size());
+  mpi->broadcast("share NCCL's id", &bytes, sizeof(bytes), 0);
+  id.resize(static_cast<std::size_t>(bytes));
+  mpi->broadcast("share NCCL's id", id.data(), bytes, 0);
+  return id;
+}
+
+std::unique_ptr<Communicator> open_gpu_world(const config::LaunchInfo& launch,
+                                             OperationObserver* observer) {
+  const MeetingPlace place = read_meeting_place(process_environment());
+  std::unique_ptr<KeyStore> store;  // its server must live until every rank has read the id
+  const auto share = [&](const std::string& id) {
+    if (place.host.empty()) {
+      return share_through_mpi(launch, id);
+    }
+    constexpr std::string_view kKey = "id of NCCL";
+    store = open_key_store(place, launch.rank, kStart);
+    if (launch.rank == 0) {
+      store->set(kKey, id);
+    }
+    return store->get(kKey);
+  };
+  return open_nccl_world(launch.rank, launch.ranks, share, kStart, observer);
+}
+
+}  // namespace
 
 void ProcessGroup::set_step(std::int64_t step) const {
   for (Communicator* comm : {world.get(), sp.get(), dp.get()}) {
@@ -28,9 +65,12 @@ ProcessGroup make_process_group(std::unique_ptr<Communicator> world, config::Mes
 }
 
 ProcessGroup make_process_group(const config::LaunchInfo& launch, config::Mesh mesh,
-                                OperationObserver* observer) {
+                                OperationObserver* observer, RankDevice device) {
   if (launch.ranks == 1) {
     return make_process_group(make_single(), mesh);
+  }
+  if (device == RankDevice::kGpu) {
+    return make_process_group(open_gpu_world(launch, observer), mesh);
   }
   return make_process_group(
       open_mpi_world({.rank = launch.rank, .ranks = launch.ranks, .observer = observer}), mesh);

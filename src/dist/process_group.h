@@ -28,11 +28,17 @@ struct ProcessGroup {
 /// single rank.
 ProcessGroup make_process_group(std::unique_ptr<Communicator> world, config::Mesh mesh);
 
-/// The same for a CPU rank of the launch environment: one rank alone, or all through MPI.
+enum class RankDevice { kCpu, kGpu };
+
+/// The same for a rank of the launch environment: one rank alone, CPU ranks through MPI, GPU ranks
+/// through NCCL (the CUDA backend is loaded; they meet at MASTER_ADDR:MASTER_PORT, or through MPI
+/// when mpirun or srun names no such place).
 ///
 /// Order   collective
-/// Errors  SystemError when MPI is missing or its ranks are not those of the environment
+/// Errors  SystemError when MPI is missing, its ranks are not those of the environment, or not all
+/// ranks come
 ProcessGroup make_process_group(const config::LaunchInfo& launch, config::Mesh mesh,
-                                OperationObserver* observer = nullptr);
+                                OperationObserver* observer = nullptr,
+                                RankDevice device = RankDevice::kCpu);
 
 }  // namespace longhaul::dist

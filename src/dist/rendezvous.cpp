@@ -181,10 +181,29 @@ RankEnvironment read_rank_environment(const Environment& environment) {
   } else if (is_torchrun(environment)) {
     found.source = RankSource::kTorchrun;
     found.info = read_info(environment, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+    if (const auto folder = environment(kLaunchFolderVariable)) {
+      found.source = RankSource::kOwnLauncher;
+      found.launch_folder = *folder;
+    }
   } else {
     refuse_other_mpi(environment);
   }
   return found;
+}
+
+MeetingPlace read_meeting_place(const Environment& environment) {
+  constexpr std::int64_t kLargestPort = 65535;
+  constexpr std::int64_t kUsualPort = 29500;
+  std::vector<base::Problem> problems;
+  MeetingPlace place;
+  place.host = environment("MASTER_ADDR").value_or("");
+  place.port = number_from(environment, "MASTER_PORT", 1, kLargestPort, kUsualPort, problems);
+  place.has_server = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  place.round = environment("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  if (!problems.empty()) {
+    throw base::UserError(problems);
+  }
+  return place;
 }
 
 std::optional<std::filesystem::path> job_folder(const Environment& environment,

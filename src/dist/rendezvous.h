@@ -33,6 +33,16 @@ struct RankEnvironment {
   std::filesystem::path launch_folder;  // kOwnLauncher only
 };
 
+/// Where GPU ranks find one another.
+struct MeetingPlace {
+  std::string host{};       // MASTER_ADDR; empty: the environment names none
+  std::int64_t port = 0;    // MASTER_PORT
+  bool has_server = false;  // torchrun's agent serves it
+  std::string round{};      // tells restarts of one job apart
+};
+/// UserError when MASTER_PORT is no port. Without MASTER_ADDR the place has no host.
+MeetingPlace read_meeting_place(const Environment& environment);
+
 /// UserError when variables contradict each other or are no numbers.
 RankEnvironment read_rank_environment(const Environment& environment);
 

@@ -21,6 +21,7 @@
 #include "dist/mpirun.h"
 #include "dist/output_writer.h"
 #include "dist/process_copy.h"
+#include "dist/rank_starter.h"
 #include "dist/rank_watch.h"
 #include "dist/rendezvous.h"
 
@@ -186,6 +187,18 @@ void Supervisor::start() {
   }
   starter_output_.emplace(pipe_ends[0]);
   const Descriptor write_end(pipe_ends[1]);
+  if (options_.mpirun.empty()) {
+    const RankStarterRequest request{.command = options_.command,
+                                     .ranks_per_node = options_.ranks,
+                                     .nodes = options_.nodes,
+                                     .node_rank = options_.node_rank,
+                                     .folder = folder_.path(),
+                                     .cores = available_cores(),
+                                     .terminal_columns = terminal_columns(options_.output_fd),
+                                     .place = options_.place};
+    starter_ = start_ranks(request, environment_list(), write_end.get());
+    return;
+  }
   const MpirunRequest request{.mpirun = options_.mpirun,
                               .command = options_.command,
                               .ranks = options_.ranks,
@@ -408,8 +421,9 @@ Verdict Supervisor::verdict() const {
   for (std::int64_t rank = 0; rank < options_.ranks; ++rank) {
     const RankPage& page = folder_.rank(rank);
     const RankWatch& watched = ranks_[static_cast<std::size_t>(rank)];
-    ends.push_back({.rank = rank,
-                    .place = rank_place(page, rank),
+    const std::int64_t world_rank = options_.node_rank * options_.ranks + rank;
+    ends.push_back({.rank = world_rank,
+                    .place = rank_place(page, world_rank),
                     .outcome = page.outcome,
                     .exit_code = page.exit_code,
                     .outcome_ns = page.outcome_ns,
@@ -418,7 +432,9 @@ Verdict Supervisor::verdict() const {
                     .has_come_up = watched.process().has_value(),
                     .stuck = watched.stuck()});
   }
-  StarterEnd starter{.status = starter_status_.value_or(0), .output = {}};
+  StarterEnd starter{.name = options_.mpirun.empty() ? "start" : "mpirun",
+                     .status = starter_status_.value_or(0),
+                     .output = {}};
   std::size_t begin = 0;
   while (begin < starter_text_.size()) {
     const std::size_t end = std::min(starter_text_.find('\n', begin), starter_text_.size());

@@ -92,7 +92,7 @@ Verdict starter_verdict(const StarterEnd& starter) {
     said = said.substr(0, kLongest) + " …";
   }
   const base::Problem problem{
-      .where = "mpirun",
+      .where = starter.name,
       .what = fmt::format("could not run the ranks (exit status {}): {}", starter.status,
                           said.empty() ? "it said nothing" : said)};
   return {.exit_code = kSystemErrorExit, .error_lines = {problem.line()}};
@@ -122,7 +122,7 @@ std::optional<Verdict> early_death_verdict(const std::vector<RankEnd>& ranks,
     return std::nullopt;
   }
   const base::Problem problem{
-      .where = "mpirun",
+      .where = starter.name,
       .what = fmt::format("a rank died while starting (not yet up: {}; exit status {})", missing,
                           starter.status)};
   return Verdict{.exit_code = kSystemErrorExit, .error_lines = {problem.line()}};

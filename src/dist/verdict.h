@@ -28,8 +28,9 @@ struct RankEnd {
   std::string stuck;
 };
 
-/// How mpirun ended and what it said.
+/// How what started the ranks (mpirun, or a process of our own) ended and what it said.
 struct StarterEnd {
+  std::string name = "mpirun";
   int status = 0;  // exit status; 128 + signal when a signal ended it
   std::vector<std::string>
       output;  // its own lines, shown only when nothing else explains a failure

@@ -9,6 +9,11 @@ namespace longhaul::ops {
 
 namespace fs = std::filesystem;
 
+namespace {
+void* opened_library =
+    nullptr;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): the process's own
+}  // namespace
+
 fs::path cuda_library_path() {
   std::error_code ignored;
   return fs::read_symlink("/proc/self/exe", ignored).parent_path() / "liblonghaul_cuda.so";
@@ -23,10 +28,17 @@ void load_cuda_backend(int device, const fs::path& library) {
                              .hint = "longhaul doctor says what is missing; --device cpu computes "
                                      "here"});
   }
+  opened_library = handle;
   using Open = const Backend* (*)(int device);
-  const auto open = reinterpret_cast<Open>(::dlsym(handle, "longhaul_cuda_backend"));
-  LONGHAUL_ASSERT(open != nullptr, path.string() + " is not this program's GPU part");
+  const auto open = reinterpret_cast<Open>(cuda_symbol("longhaul_cuda_backend"));
   register_backend(at::DeviceType::CUDA, *open(device));
+}
+
+void* cuda_symbol(const char* name) {
+  LONGHAUL_ASSERT(opened_library != nullptr, "the GPU part is open");
+  void* address = ::dlsym(opened_library, name);
+  LONGHAUL_ASSERT(address != nullptr, std::string(name) + " is in this program's GPU part");
+  return address;
 }
 
 }  // namespace longhaul::ops

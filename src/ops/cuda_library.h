@@ -15,4 +15,9 @@ std::filesystem::path cuda_library_path();
 /// Errors  SystemError when the library, libtorch's CUDA part or the driver is missing
 void load_cuda_backend(int device, const std::filesystem::path& library = {});
 
+/// A function of the shared object, which load_cuda_backend() has opened.
+///
+/// Errors  InternalError when it is not open or has no such function
+void* cuda_symbol(const char* name);
+
 }  // namespace longhaul::ops

@@ -4,6 +4,7 @@
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -44,6 +45,7 @@ class Run {
   RunResult execute() {
     check_output();
     prepare_data();
+    open_device();
     connect();
     build_model();
     const std::int64_t start_step = resume();
@@ -86,9 +88,23 @@ class Run {
     lr_.emplace(config_.train, config_.learning_rate, schedule_->total_steps());
   }
 
+  void open_device() {
+    if (config_.on_cpu()) {
+      return;
+    }
+    const auto gpu = static_cast<c10::DeviceIndex>(config_.launch.local_rank);
+    ops::load_cuda_backend(gpu);
+    device_ = at::Device(at::kCUDA, gpu);
+    at::Context& libtorch = at::globalContext();
+    libtorch.setDeterministicAlgorithms(config_.output.deterministic, /*warn_only=*/false);
+    libtorch.setDeterministicFillUninitializedMemory(false);  // we never read such memory
+  }
+
   void connect() {
     surroundings_.hooks.activity("connect the ranks");
-    group_ = dist::make_process_group(config_.launch, config_.mesh, surroundings_.observer);
+    group_ = dist::make_process_group(
+        config_.launch, config_.mesh, surroundings_.observer,
+        device_.is_cpu() ? dist::RankDevice::kCpu : dist::RankDevice::kGpu);
   }
 
   void build_model() {
@@ -97,14 +113,6 @@ class Run {
     const std::vector<config::ParamSpec> registry =
         config::build_registry(model_config_, tuning_.spec);
     model::check_base_weights(config_.model.model, registry);
-    if (!config_.on_cpu()) {
-      const auto gpu = static_cast<c10::DeviceIndex>(config_.launch.local_rank);
-      ops::load_cuda_backend(gpu);
-      device_ = at::Device(at::kCUDA, gpu);
-      at::Context& libtorch = at::globalContext();
-      libtorch.setDeterministicAlgorithms(config_.output.deterministic, /*warn_only=*/false);
-      libtorch.setDeterministicFillUninitializedMemory(false);  // we never read such memory
-    }
     parameters_ = std::make_unique<model::Parameters>(registry, ops::torch_type(dtype), device_,
                                                       slab_scale(dtype));
     make_plan(dtype);
@@ -137,7 +145,14 @@ class Run {
     return lora && pays ? std::optional(lora->scale()) : std::nullopt;
   }
 
-  /// Bytes that this rank may plan with.
+  /// Bytes that every rank may plan with: what the poorest one has, since the ranks of a group
+  /// re-run the same layers together.
+  [[nodiscard]] std::int64_t common_limit_bytes() const {
+    std::array<double, 1> negated{-static_cast<double>(limit_bytes())};
+    group_.world->all_reduce_max("memory limit", negated);
+    return static_cast<std::int64_t>(-negated[0]);
+  }
+
   [[nodiscard]] std::int64_t limit_bytes() const {
     if (!device_.is_cpu()) {
       const std::int64_t usable = ops::backend_of(device_).usable_bytes() * 9 / 10;
@@ -157,7 +172,7 @@ class Run {
                                     .row_targets = schedule_->largest_batch_tokens(),
                                     .activation_policy = config_.memory.activation_policy,
                                     .on_gpu = !device_.is_cpu(),
-                                    .limit_bytes = limit_bytes()});
+                                    .limit_bytes = common_limit_bytes()});
   }
 
   [[nodiscard]] double lora_dropout() const {

@@ -118,9 +118,32 @@ TEST(Launch, RefusesSeveralNodesNamingWhatStartsThem) {
               AllOf(StartsWith("NNODES: "), HasSubstr("mpirun -n"), HasSubstr("srun")));
 }
 
-TEST(Launch, RefusesSeveralGpuRanksByName) {
-  EXPECT_THAT(error_of<base::UserError>({{"NPROC_PER_NODE", "2"}}, DeviceChoice::kCuda),
-              StartsWith("NPROC_PER_NODE: several GPU ranks are not available yet"));
+TEST(Launch, StartsGpuRanksThatMeetOnAFreePortOfThisMachine) {
+  const LaunchDecision decision = decide_launch(
+      environment_of({{"NPROC_PER_NODE", "2"}, {"MASTER_ADDR", "elsewhere"}, {"PATH", "/nowhere"}}),
+      DeviceChoice::kCuda);
+  EXPECT_EQ(decision.kind, Kind::kStartRanks);
+  EXPECT_FALSE(decision.is_cpu);
+  EXPECT_EQ(decision.info.local_ranks, 2);
+  EXPECT_EQ(decision.place.host, "127.0.0.1");
+  EXPECT_GT(decision.place.port, 1023);
+}
+
+TEST(Launch, StartsThisNodesGpuRanksOfSeveral) {
+  std::map<std::string, std::string> variables{
+      {"NPROC_PER_NODE", "4"}, {"NNODES", "3"}, {"NODE_RANK", "2"}};
+  EXPECT_THAT(error_of<base::UserError>(variables, DeviceChoice::kCuda),
+              StartsWith("MASTER_ADDR: "));
+  variables["MASTER_ADDR"] = "first";
+  const LaunchDecision decision = decide_launch(environment_of(variables), DeviceChoice::kCuda);
+  EXPECT_EQ(decision.info.rank, 8);
+  EXPECT_EQ(decision.info.ranks, 12);
+  EXPECT_EQ(decision.info.local_ranks, 4);
+  EXPECT_EQ(decision.place.host, "first");
+  EXPECT_EQ(decision.place.port, 29500);
+  variables["MASTER_PORT"] = "70000";
+  EXPECT_THAT(error_of<base::UserError>(variables, DeviceChoice::kCuda),
+              StartsWith("MASTER_PORT: "));
 }
 
 TEST(Launch, PrintsOneLineUnderTorchrun) {

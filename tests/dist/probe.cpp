@@ -19,8 +19,10 @@
 #include "cli/launch.h"
 #include "dist/comm_cases.h"
 #include "dist/comm_error.h"
+#include "dist/key_store.h"
 #include "dist/process_group.h"
 #include "dist/stop_request.h"
+#include "ops/cuda_library.h"
 
 namespace longhaul::dist_test {
 namespace {
@@ -131,7 +133,8 @@ void misbehave(const std::string& how, const Rank& rank) {
 
 /// Rank `who` goes wrong as `early` says before its launcher knows it, once rank 0 has come up.
 void misbehave_early(const Options& options) {
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  const char* rank_of_mpi = std::getenv("OMPI_COMM_WORLD_RANK");
+  const char* rank = rank_of_mpi == nullptr ? std::getenv("RANK") : rank_of_mpi;
   const std::string how = options.text("early");
   if (how.empty() || rank == nullptr || options.text("who") != rank) {
     return;
@@ -185,12 +188,44 @@ int train(const Rank& rank) {
   return 0;
 }
 
+/// Every rank leaves a word for the others, which may hold any byte.
+void meet(const Rank& rank) {
+  const dist::MeetingPlace place = dist::read_meeting_place(dist::process_environment());
+  const auto word_of = [](std::int64_t one) { return fmt::format("word{}\n of {}", '\0', one); };
+  const auto& info = rank.session.info();
+  const auto store = dist::open_key_store(place, info.rank, milliseconds(20'000));
+  store->set(std::to_string(info.rank), word_of(info.rank));
+  for (std::int64_t other = 0; other < info.ranks; ++other) {
+    if (store->get(std::to_string(other)) != word_of(other)) {
+      throw std::runtime_error("a word of another rank has changed");
+    }
+  }
+  store->set(fmt::format("{} has read", info.rank), "");
+  for (std::int64_t other = 0; info.rank == 0 && other < info.ranks; ++other) {
+    store->get(fmt::format("{} has read", other));  // the server stays until all have
+  }
+  fmt::print("rank {} has met {}\n", info.rank, info.ranks);
+}
+
+/// Ranks without a communicator (`comm=none`), on GPUs (`device=cuda`), or over MPI.
+dist::ProcessGroup make_group(cli::RankSession& session, const Options& options) {
+  if (options.text("comm") == "none") {
+    return dist::make_process_group(dist::make_single(), {});
+  }
+  const config::LaunchInfo& info = session.info();
+  const std::int64_t sp = options.number("sp", info.ranks);
+  const bool on_gpu = options.text("device") == "cuda";
+  if (on_gpu) {
+    ops::load_cuda_backend(static_cast<int>(info.local_rank), options.text("library"));
+  }
+  return dist::make_process_group(info, {.dp = info.ranks / sp, .sp = sp}, &session.status(),
+                                  on_gpu ? dist::RankDevice::kGpu : dist::RankDevice::kCpu);
+}
+
 int run_rank(cli::RankSession& session, const Options& options) {
   session.install_stop_handlers();
   note_pid(session.info().rank, options);
-  const std::int64_t sp = options.number("sp", session.info().ranks);
-  dist::ProcessGroup group = dist::make_process_group(
-      session.info(), {.dp = session.info().ranks / sp, .sp = sp}, &session.status());
+  dist::ProcessGroup group = make_group(session, options);
   group.set_deadline(milliseconds(options.number("deadline", 60'000)));
   const Rank rank{.session = session, .group = group, .options = options};
   if (options.mode == "cases") {
@@ -199,6 +234,10 @@ int run_rank(cli::RankSession& session, const Options& options) {
   }
   if (options.mode == "environment") {
     show_environment(rank);
+    return 0;
+  }
+  if (options.mode == "meet") {
+    meet(rank);
     return 0;
   }
   if (options.mode == "exchange") {
@@ -212,13 +251,14 @@ int run_rank(cli::RankSession& session, const Options& options) {
 }
 
 int run(cli::RankSession& session, const Options& options, char** argv) {
-  const cli::LaunchDecision decision =
-      cli::decide_launch(dist::process_environment(), config::DeviceChoice::kCpu);
+  const cli::LaunchDecision decision = cli::decide_launch(
+      dist::process_environment(),
+      options.text("device") == "cuda" ? config::DeviceChoice::kCuda : config::DeviceChoice::kCpu);
   for (const std::string& notice : decision.notices) {
     fmt::print(stderr, "longhaul: {}\n", notice);
   }
   if (decision.kind == cli::LaunchDecision::Kind::kStartRanks) {
-    return cli::run_ranks_under_mpirun(decision, argv);
+    return cli::run_ranks(decision, argv);
   }
   const int code = run_rank(session, options);
   session.report_finished(code);

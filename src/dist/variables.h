@@ -1,0 +1,18 @@
+// Environment variables of processes about to be started, as lists of NAME=VALUE.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace longhaul::dist {
+
+/// What the user has set himself stays.
+void set_if_absent(std::vector<std::string>& variables, const std::string& name,
+                   const std::string& value);
+void set_always(std::vector<std::string>& variables, const std::string& name,
+                const std::string& value);
+
+/// As exec takes them: pointers into `texts`, a null at the end.
+std::vector<char*> pointers_to(const std::vector<std::string>& texts);
+
+}  // namespace longhaul::dist

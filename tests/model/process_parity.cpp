@@ -1,0 +1,140 @@
+// One rank of a check over real processes: over MPI, or with a last word `gpu` on GPUs over NCCL.
+//   process_parity parity MODEL lora|full SP DP    rank 0 compares with one rank, one document at a time
+//   process_parity policies MODEL lora|full SP DP  every activation policy gives the same bits
+//   process_parity exchange                        hash tensors through the exchange of all ranks
+// The exit status is the verdict.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "dist/process_group.h"
+#include "dist/rendezvous.h"
+#include "dist/ulysses_cases.h"
+#include "model/layout_runner.h"
+#include "model/tiny_models.h"
+#include "ops/cuda_library.h"
+
+namespace longhaul {
+namespace {
+
+struct Words {
+  std::string model;
+  testing::Tuning tuning = testing::Tuning::kLora;
+  testing::Layout layout{};
+};
+
+Words words_of(const std::vector<std::string>& words) {
+  return {.model = words.at(1),
+          .tuning = words.at(2) == "full" ? testing::Tuning::kFull : testing::Tuning::kLora,
+          .layout = {.sp = std::stoll(words.at(3)), .dp = std::stoll(words.at(4))}};
+}
+
+int check_parity(const dist::ProcessGroup& group, const Words& words, at::Device device) {
+  const testing::Rows rows = testing::composite_step(testing::tiny_model(words.model).vocab_size);
+  testing::StepOptions options;
+  options.device = device;
+  const testing::StepResult many = testing::run_rank(*group.world, words.model, words.tuning,
+                                                     words.layout, testing::flatten(rows), options);
+  if (group.world->rank() != 0) {
+    return 0;
+  }
+  const testing::StepResult one =
+      testing::run_step(words.model, words.tuning, {}, testing::one_document_at_a_time(rows));
+  const std::string faults = testing::compare_gradients(many.gradients, one.gradients, 1e-5);
+  const bool loss_is_right = std::abs(many.loss_sum - one.loss_sum) <= 1e-6 * one.loss_sum;
+  fmt::print("{} ranks: loss {} against {}\n{}", group.world->size(), many.loss_sum, one.loss_sum,
+             faults);
+  return faults.empty() && loss_is_right && many.targets == one.targets ? 0 : 1;
+}
+
+int check_policies(const dist::ProcessGroup& group, const Words& words, at::Device device) {
+  const auto rows =
+      testing::flatten(testing::composite_step(testing::tiny_model(words.model).vocab_size));
+  testing::StepOptions options;
+  options.device = device;
+  options.dtype = device.is_cpu() ? at::kFloat : at::kBFloat16;
+  options.slabs = !device.is_cpu() && words.tuning == testing::Tuning::kLora;
+  const auto run = [&] {
+    return testing::run_rank(*group.world, words.model, words.tuning, words.layout, rows, options);
+  };
+  const testing::StepResult keep = run();
+  int faults = 0;
+  for (const auto preset : {config::ActivationPreset::kB, config::ActivationPreset::kC,
+                            config::ActivationPreset::kD, config::ActivationPreset::kD2}) {
+    options.policy.preset = preset;
+    const testing::StepResult other = run();
+    faults += other.loss_sum == keep.loss_sum ? 0 : 1;
+    for (const auto& [name, gradient] : keep.gradients) {
+      faults += gradient.equal(other.gradients.at(name)) ? 0 : 1;
+    }
+  }
+  fmt::print("{} differences between policies\n", faults);
+  return faults == 0 ? 0 : 1;
+}
+
+int check_exchange(dist::Communicator& comm, at::Device device) {
+  int faults = 0;
+  int cases = 0;
+  for (const dist_test::Layout& layout : dist_test::kLayouts) {
+    for (const std::int64_t length : dist_test::row_lengths(comm.size())) {
+      for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+        const dist_test::Bench bench{
+            .layout = layout,
+            .heads = config::split_heads(layout.num_q, layout.num_kv, comm.size()),
+            .tokens = config::split_tokens(length, comm.size()),
+            .rank = comm.rank(),
+            .type = type,
+            .device = device};
+        faults += dist_test::forward_is_exact(comm, bench) ? 0 : 1;
+        faults += dist_test::backward_is_exact(comm, bench) ? 0 : 1;
+        cases += 2;
+      }
+    }
+  }
+  fmt::print("rank {}: {} of {} exchanges are wrong\n", comm.rank(), faults, cases);
+  return faults == 0 && comm.counters().num_exchanges > 0 ? 0 : 1;
+}
+
+int run(std::vector<std::string> words) {
+  at::set_num_threads(1);
+  const config::LaunchInfo launch = dist::read_rank_environment(dist::process_environment()).info;
+  at::Device device = at::kCPU;
+  if (words.back() == "gpu") {
+    words.pop_back();
+    ops::load_cuda_backend(static_cast<int>(launch.local_rank));
+    device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(launch.local_rank));
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  }
+  const bool is_exchange = words.at(0) == "exchange";
+  const testing::Layout layout =
+      is_exchange ? testing::Layout{.sp = launch.ranks} : words_of(words).layout;
+  if (launch.ranks != layout.sp * layout.dp) {
+    fmt::print(stderr, "{} ranks instead of {}\n", launch.ranks, layout.sp * layout.dp);
+    return 1;
+  }
+  const dist::ProcessGroup group =
+      dist::make_process_group(launch, {.dp = layout.dp, .sp = layout.sp}, nullptr,
+                               device.is_cpu() ? dist::RankDevice::kCpu : dist::RankDevice::kGpu);
+  if (is_exchange) {
+    return check_exchange(*group.world, device);
+  }
+  return words.at(0) == "parity" ? check_parity(group, words_of(words), device)
+                                 : check_policies(group, words_of(words), device);
+}
+
+}  // namespace
+}  // namespace longhaul
+
+int main(int argc, char** argv) {
+  try {
+    return longhaul::run(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}
