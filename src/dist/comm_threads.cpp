@@ -286,9 +286,13 @@ void ThreadCommunicator::all_to_all(std::string_view name, const void* send,
     for (int from = 0; from < size(); ++from) {
       const Call& sender = peer(from);
       const std::int64_t bytes = sender.block_bytes[static_cast<std::size_t>(rank_)];
-      check_sizes(name, from, bytes, receive_bytes[static_cast<std::size_t>(from)]);
-      copy_block(to, sender.data + offset_of(sender.block_bytes, rank_), bytes);
-      to += bytes;
+      const std::int64_t expected = receive_bytes[static_cast<std::size_t>(from)];
+      const bool is_left_alone = from == rank_ && (bytes == 0 || expected == 0);
+      if (!is_left_alone) {
+        check_sizes(name, from, bytes, expected);
+        copy_block(to, sender.data + offset_of(sender.block_bytes, rank_), bytes);
+      }
+      to += expected;
     }
   });
   counters_.exchange_bytes +=

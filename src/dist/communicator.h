@@ -37,7 +37,8 @@ class Communicator {
   [[nodiscard]] virtual int size() const = 0;
 
   /// Rank r's send block p (send_bytes[p] bytes, blocks consecutive in rank order) arrives as rank
-  /// p's receive block r.
+  /// p's receive block r. A rank's block for itself is left alone when one of its two sizes is 0:
+  /// it lies where it belongs, or is used where it is.
   virtual void all_to_all(std::string_view name, const void* send,
                           std::span<const std::int64_t> send_bytes, void* receive,
                           std::span<const std::int64_t> receive_bytes) = 0;

@@ -102,13 +102,29 @@ std::int64_t UlyssesExchange::width(std::size_t rank, Width kind) const {
 }
 
 /// Bytes of [my S, heads of peer] for every peer.
-std::vector<std::int64_t> UlyssesExchange::blocks_by_peer_heads(Width kind,
+std::vector<std::int64_t> UlyssesExchange::blocks_by_peer_heads(Width kind, OwnBlock own,
                                                                 std::int64_t element_bytes) const {
   std::vector<std::int64_t> bytes;
   for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
     bytes.push_back(local_tokens() * width(rank, kind) * element_bytes);
   }
+  if (own == OwnBlock::kLeftOut) {
+    bytes[static_cast<std::size_t>(comm_.rank())] = 0;
+  }
   return bytes;
+}
+
+std::int64_t UlyssesExchange::peer_elements(Width kind) const {
+  std::int64_t total_width = 0;
+  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
+    total_width += rank == static_cast<std::size_t>(comm_.rank()) ? 0 : width(rank, kind);
+  }
+  return local_tokens() * total_width;
+}
+
+at::Tensor UlyssesExchange::my_rows(const at::Tensor& row) const {
+  const config::Range& mine = tokens_[static_cast<std::size_t>(comm_.rank())];
+  return row.narrow(0, mine.begin, mine.size());
 }
 
 /// Bytes of [S of peer, my heads] for every peer.
@@ -149,32 +165,30 @@ Qkv UlyssesExchange::seq_to_head_qkv(const Qkv& local, const at::Tensor& out) {
   if (heads_.size() == 1) {
     return local;
   }
+  const auto me = static_cast<std::size_t>(comm_.rank());
   const std::int64_t element = local.q.element_size();
-  const std::vector<std::int64_t> send = blocks_by_peer_heads(Width::kFused, element);
-  const std::vector<std::int64_t> receive = blocks_by_peer_tokens(Width::kFused, element);
-  std::int64_t total_width = 0;
-  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
-    total_width += width(rank, Width::kFused);
-  }
-  const at::Tensor packed = stage(local_tokens() * total_width, local.q);
+  const std::vector<std::int64_t> send =
+      blocks_by_peer_heads(Width::kFused, OwnBlock::kLeftOut, element);
+  const at::Tensor packed = stage(peer_elements(Width::kFused), local.q);
+  const at::Tensor fused =
+      result(out, {row_tokens_, width(me, Width::kFused)}, local.q, "exchange q,k,v");
   std::int64_t offset = 0;
   for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
     const config::RankHeads& peer = heads_[rank];
-    const std::int64_t elements = local_tokens() * width(rank, Width::kFused);
-    const Qkv block = split_qkv(
-        packed.narrow(0, offset, elements).view({local_tokens(), width(rank, Width::kFused)}),
-        peer.num_query_heads(), peer.num_kv_heads(), head_dim_);
+    const std::int64_t columns = width(rank, Width::kFused);
+    const std::int64_t elements = send[rank] / element;
+    const at::Tensor to = rank == me
+                              ? my_rows(fused)
+                              : packed.narrow(0, offset, elements).view({local_tokens(), columns});
+    const Qkv block = split_qkv(to, peer.num_query_heads(), peer.num_kv_heads(), head_dim_);
     block.q.copy_(local.q.narrow(1, peer.query_heads.begin, peer.num_query_heads()));
     block.k.copy_(local.k.narrow(1, peer.kv_heads().begin, peer.num_kv_heads()));
     block.v.copy_(local.v.narrow(1, peer.kv_heads().begin, peer.num_kv_heads()));
     offset += elements;
   }
-  const config::RankHeads& mine = my_heads();
-  const at::Tensor fused =
-      result(out, {row_tokens_, width(static_cast<std::size_t>(comm_.rank()), Width::kFused)},
-             local.q, "exchange q,k,v");
-  comm_.all_to_all("exchange q,k,v", packed.data_ptr(), send, fused.data_ptr(), receive);
-  return split_qkv(fused, mine.num_query_heads(), mine.num_kv_heads(), head_dim_);
+  comm_.all_to_all("exchange q,k,v", packed.data_ptr(), send, fused.data_ptr(),
+                   blocks_by_peer_tokens(Width::kFused, element));
+  return split_qkv(fused, my_heads().num_query_heads(), my_heads().num_kv_heads(), head_dim_);
 }
 
 at::Tensor UlyssesExchange::head_to_seq(const at::Tensor& o, const at::Tensor& out) {
@@ -182,20 +196,24 @@ at::Tensor UlyssesExchange::head_to_seq(const at::Tensor& o, const at::Tensor& o
   if (heads_.size() == 1) {
     return o;
   }
+  const auto me = static_cast<std::size_t>(comm_.rank());
   const std::int64_t element = o.element_size();
   const at::Tensor sent = o.contiguous();  // a peer's rows are then one block: nothing to pack
-  const at::Tensor received = stage(local_tokens() * num_query_heads_ * head_dim_, o);
+  const at::Tensor received = stage(peer_elements(Width::kQuery), o);
   comm_.all_to_all("exchange attention output", sent.data_ptr(),
                    blocks_by_peer_tokens(Width::kQuery, element), received.data_ptr(),
-                   blocks_by_peer_heads(Width::kQuery, element));
+                   blocks_by_peer_heads(Width::kQuery, OwnBlock::kLeftOut, element));
   at::Tensor local =
       result(out, {local_tokens(), num_query_heads_, head_dim_}, o, "exchange attention output");
   std::int64_t offset = 0;
-  for (const config::RankHeads& peer : heads_) {
+  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
+    const config::RankHeads& peer = heads_[rank];
     const std::int64_t count = peer.num_query_heads();
-    const std::int64_t elements = local_tokens() * count * head_dim_;
-    local.narrow(1, peer.query_heads.begin, count)
-        .copy_(received.narrow(0, offset, elements).view({local_tokens(), count, head_dim_}));
+    const std::int64_t elements = rank == me ? 0 : local_tokens() * count * head_dim_;
+    const at::Tensor from =
+        rank == me ? my_rows(sent)
+                   : received.narrow(0, offset, elements).view({local_tokens(), count, head_dim_});
+    local.narrow(1, peer.query_heads.begin, count).copy_(from);
     offset += elements;
   }
   return local;
@@ -206,22 +224,25 @@ at::Tensor UlyssesExchange::head_to_seq_backward(const at::Tensor& d_o, const at
   if (heads_.size() == 1) {
     return d_o;
   }
+  const auto me = static_cast<std::size_t>(comm_.rank());
   const std::int64_t element = d_o.element_size();
-  const at::Tensor packed = stage(local_tokens() * num_query_heads_ * head_dim_, d_o);
-  std::int64_t offset = 0;
-  for (const config::RankHeads& peer : heads_) {
-    const std::int64_t count = peer.num_query_heads();
-    const std::int64_t elements = local_tokens() * count * head_dim_;
-    packed.narrow(0, offset, elements)
-        .view({local_tokens(), count, head_dim_})
-        .copy_(d_o.narrow(1, peer.query_heads.begin, count));
-    offset += elements;
-  }
+  const at::Tensor packed = stage(peer_elements(Width::kQuery), d_o);
   at::Tensor head = result(out, {row_tokens_, my_heads().num_query_heads(), head_dim_}, d_o,
                            "exchange gradient of attention output");
+  std::int64_t offset = 0;
+  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
+    const config::RankHeads& peer = heads_[rank];
+    const std::int64_t count = peer.num_query_heads();
+    const std::int64_t elements = rank == me ? 0 : local_tokens() * count * head_dim_;
+    const at::Tensor to =
+        rank == me ? my_rows(head)
+                   : packed.narrow(0, offset, elements).view({local_tokens(), count, head_dim_});
+    to.copy_(d_o.narrow(1, peer.query_heads.begin, count));
+    offset += elements;
+  }
   comm_.all_to_all("exchange gradient of attention output", packed.data_ptr(),
-                   blocks_by_peer_heads(Width::kQuery, element), head.data_ptr(),
-                   blocks_by_peer_tokens(Width::kQuery, element));
+                   blocks_by_peer_heads(Width::kQuery, OwnBlock::kLeftOut, element),
+                   head.data_ptr(), blocks_by_peer_tokens(Width::kQuery, element));
   return head;
 }
 
@@ -241,24 +262,20 @@ Qkv UlyssesExchange::seq_to_head_qkv_backward(const Qkv& d_head, const at::Tenso
     parts.k.copy_(d_head.k);
     parts.v.copy_(d_head.v);
   }
-  const std::vector<std::int64_t> receive = blocks_by_peer_heads(Width::kFused, element);
-  std::int64_t total_width = 0;
-  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
-    total_width += width(rank, Width::kFused);
-  }
-  const at::Tensor received = stage(local_tokens() * total_width, d_head.q);
+  const at::Tensor received = stage(peer_elements(Width::kFused), d_head.q);
   comm_.all_to_all("exchange gradient of q,k,v", sent.data_ptr(),
-                   blocks_by_peer_tokens(Width::kFused, element), received.data_ptr(), receive);
+                   blocks_by_peer_tokens(Width::kFused, element), received.data_ptr(),
+                   blocks_by_peer_heads(Width::kFused, OwnBlock::kLeftOut, element));
   const Qkv local =
       split_qkv(result(out, {local_tokens(), (num_query_heads_ + 2 * num_kv_heads_) * head_dim_},
                        d_head.q, "exchange gradient of q,k,v"),
                 num_query_heads_, num_kv_heads_, head_dim_);
-  sum_kv(received, local);
+  sum_kv(received, my_rows(sent), local);
   return local;
 }
 
 /// Places every rank's block of gradients; a KV head already placed by a lower rank is added to.
-void UlyssesExchange::sum_kv(const at::Tensor& received, const Qkv& local) {
+void UlyssesExchange::sum_kv(const at::Tensor& received, const at::Tensor& own, const Qkv& local) {
   const bool needs_wider_sum = has_kv_copies_ && sum_type(local.k) != local.k.scalar_type();
   at::Tensor sum_k = local.k;
   at::Tensor sum_v = local.v;
@@ -270,10 +287,12 @@ void UlyssesExchange::sum_kv(const at::Tensor& received, const Qkv& local) {
   std::int64_t offset = 0;
   for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
     const config::RankHeads& peer = heads_[rank];
-    const std::int64_t elements = local_tokens() * width(rank, Width::kFused);
-    const Qkv block = split_qkv(
-        received.narrow(0, offset, elements).view({local_tokens(), width(rank, Width::kFused)}),
-        peer.num_query_heads(), peer.num_kv_heads(), head_dim_);
+    const std::int64_t columns = width(rank, Width::kFused);
+    const bool is_mine = rank == static_cast<std::size_t>(comm_.rank());
+    const std::int64_t elements = is_mine ? 0 : local_tokens() * columns;
+    const at::Tensor from =
+        is_mine ? own : received.narrow(0, offset, elements).view({local_tokens(), columns});
+    const Qkv block = split_qkv(from, peer.num_query_heads(), peer.num_kv_heads(), head_dim_);
     offset += elements;
     local.q.narrow(1, peer.query_heads.begin, peer.num_query_heads()).copy_(block.q);
     const config::Range kv = peer.kv_heads();

@@ -107,14 +107,20 @@ class UlyssesExchange {
   /// Widths in elements of one token's heads on every rank.
   enum class Width { kQuery, kFused };
   [[nodiscard]] std::int64_t width(std::size_t rank, Width kind) const;
-  [[nodiscard]] std::vector<std::int64_t> blocks_by_peer_heads(Width kind,
+  /// Whether a message has a place for this rank's own block, which never travels.
+  enum class OwnBlock { kIncluded, kLeftOut };
+  [[nodiscard]] std::vector<std::int64_t> blocks_by_peer_heads(Width kind, OwnBlock own,
                                                                std::int64_t element_bytes) const;
   [[nodiscard]] std::vector<std::int64_t> blocks_by_peer_tokens(Width kind,
                                                                 std::int64_t element_bytes) const;
+  /// Elements of all peers' heads for this rank's tokens.
+  [[nodiscard]] std::int64_t peer_elements(Width kind) const;
+  /// This rank's tokens among those of the row.
+  [[nodiscard]] at::Tensor my_rows(const at::Tensor& row) const;
   at::Tensor stage(std::int64_t elements, const at::Tensor& like);
   at::Tensor result(const at::Tensor& out, std::vector<std::int64_t> shape, const at::Tensor& like,
                     std::string_view name) const;
-  void sum_kv(const at::Tensor& received, const Qkv& local);
+  void sum_kv(const at::Tensor& received, const at::Tensor& own, const Qkv& local);
 
   Communicator& comm_;
   std::vector<config::RankHeads> heads_;

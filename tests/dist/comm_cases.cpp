@@ -70,6 +70,32 @@ void all_to_all_counts_bytes(Communicator& comm) {
   expect(comm.counters().num_exchanges == 1 || comm.size() == 1, "exchanges counted", comm);
 }
 
+/// A rank's block for itself is left alone when it is absent from one side.
+void all_to_all_leaves_own_block(Communicator& comm) {
+  constexpr std::int64_t kBytes = 40;
+  const auto me = static_cast<std::size_t>(comm.rank());
+  const std::vector<std::int64_t> all(static_cast<std::size_t>(comm.size()), kBytes);
+  std::vector<std::int64_t> others = all;
+  others[me] = 0;
+  const auto mark = [](int from) { return static_cast<std::byte>(from + 1); };
+  const std::vector<std::byte> send(static_cast<std::size_t>(total(all)), mark(comm.rank()));
+  std::vector<std::byte> in_place(send.size(), std::byte{99});
+  comm.all_to_all("exchange blocks", send.data(), others, in_place.data(), all);
+  std::vector<std::byte> without(send.size(), std::byte{99});
+  comm.all_to_all("exchange blocks", send.data(), all, without.data(), others);
+  std::size_t next = 0;
+  for (int peer = 0; peer < comm.size(); ++peer) {
+    const bool is_me = peer == comm.rank();
+    const std::byte want = is_me ? std::byte{99} : mark(peer);
+    expect(in_place[static_cast<std::size_t>(peer * kBytes)] == want, "own block in its place",
+           comm);
+    if (!is_me) {
+      expect(without[next] == mark(peer), "blocks without one's own", comm);
+      next += kBytes;
+    }
+  }
+}
+
 void all_gather_uneven(Communicator& comm) {
   std::vector<std::int64_t> bytes;
   for (int rank = 0; rank < comm.size(); ++rank) {
@@ -201,6 +227,7 @@ constexpr CommCase kCases[] = {
     {"all_to_all_large", all_to_all_large},
     {"all_to_all_empty", all_to_all_empty},
     {"all_to_all_counts_bytes", all_to_all_counts_bytes},
+    {"all_to_all_leaves_own_block", all_to_all_leaves_own_block},
     {"all_gather_uneven", all_gather_uneven},
     {"sums_are_in_rank_order", sums_are_in_rank_order},
     {"integers_and_maxima", integers_and_maxima},

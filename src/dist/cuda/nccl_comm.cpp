@@ -167,7 +167,7 @@ void NcclCommunicator::exchange_blocks(std::string_view name, const std::byte* s
     const auto out = static_cast<std::size_t>(send_bytes[i]);
     const auto in = static_cast<std::size_t>(receive_bytes[i]);
     if (peer == rank_) {
-      if (out > 0 && send != receive) {
+      if (std::min(out, in) > 0 && send != receive) {
         check_cuda(cudaMemcpyAsync(receive, send, out, cudaMemcpyDeviceToDevice, on), name);
       }
     } else {
@@ -211,8 +211,9 @@ void NcclCommunicator::all_to_all(std::string_view name, const void* send, Sizes
                       receive_bytes.size() == static_cast<std::size_t>(size_),
                   "all_to_all takes one size per rank");
   const auto mine = static_cast<std::size_t>(rank_);
-  LONGHAUL_ASSERT(send_bytes[mine] == receive_bytes[mine],
-                  "a rank's block for itself has one size");
+  LONGHAUL_ASSERT(
+      send_bytes[mine] == receive_bytes[mine] || send_bytes[mine] == 0 || receive_bytes[mine] == 0,
+      "a rank's block for itself has one size");
   const auto exchange = [&](const std::byte* from, std::byte* to) {
     run(name, true, [&] { exchange_blocks(name, from, send_bytes, to, receive_bytes); });
   };
