@@ -111,6 +111,9 @@ class Run {
     model::load_base_weights(config_.model.model, *parameters_);
     if (!config_.tuning.adapters.empty()) {
       model::load_adapter(config_.tuning.adapters, *parameters_);
+      if (!tuning_.note.empty()) {
+        say(tuning_.note);
+      }
     } else {
       model::init_lora(static_cast<std::uint64_t>(config_.train.seed), *parameters_);
     }

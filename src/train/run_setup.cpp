@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -34,8 +35,9 @@ std::vector<std::string> target_names(const config::ModelConfig& model,
 }
 
 std::string base_model_name(const config::Config& config) {
-  return fs::exists(config.model.model) ? fs::canonical(config.model.model).string()
-                                        : config.model.model;
+  std::error_code is_no_folder;
+  const fs::path folder = fs::canonical(config.model.model, is_no_folder);
+  return is_no_folder ? config.model.model : folder.string();
 }
 
 config::LoraSpec lora_from_adapter(const AdapterConfig& adapter, const config::ModelConfig& model) {
@@ -153,6 +155,10 @@ TuningSetup make_tuning_setup(const config::Config& config, const config::ModelC
   } else {
     const AdapterConfig adapter = read_adapter_config(config.tuning.adapters);
     setup.spec.lora = lora_from_adapter(adapter, model);
+    if (!is_same_model(adapter.base_model, config.model.model)) {
+      setup.note = fmt::format("note: the adapter was trained on {}, --model is {}",
+                               adapter.base_model, config.model.model);
+    }
     std::vector<Problem> problems = adapter_conflicts(config, model, *setup.spec.lora);
     if (!problems.empty()) {
       throw base::UserError(std::move(problems));

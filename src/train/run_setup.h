@@ -33,6 +33,7 @@ TextSetup make_text_setup(const config::Config& config, const config::ModelConfi
 struct TuningSetup {
   config::TuningSpec spec;
   std::optional<AdapterConfig> adapter;  // absent with full fine-tuning
+  std::string note;  // names both models when --adapters was made for another base; else empty
 };
 
 /// From the options, or from `--adapters` (UserError listing explicit options that mean something

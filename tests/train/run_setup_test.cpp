@@ -123,6 +123,22 @@ TEST(TuningSetup, TakesEverythingFromAnAdapterThatItStartsFrom) {
   EXPECT_EQ(setup.adapter->target_modules.size(), 7U);
 }
 
+TEST(TuningSetup, NotesAnAdapterOfABaseModelWithAnotherName) {
+  const WithAdapter start;
+  const std::filesystem::path folder = start.run.path("adapter");
+  const auto note_for = [&](const std::string& base_model) {
+    AdapterConfig adapter = read_adapter_config(folder);
+    adapter.base_model = base_model;
+    write_adapter_config(folder, adapter);
+    return make_tuning_setup(start.config(), start.run.model()).note;
+  };
+  EXPECT_EQ(note_for(start.run.path("model").string()), "");
+  EXPECT_EQ(note_for("Org/model"), "");
+  EXPECT_EQ(note_for(""), "");
+  EXPECT_EQ(note_for("Org/Another"), "note: the adapter was trained on Org/Another, --model is " +
+                                         start.run.path("model").string());
+}
+
 TEST(TuningSetup, AcceptsExplicitOptionsThatSayTheSameAsTheAdapter) {
   const WithAdapter start;
   const TuningSetup setup = make_tuning_setup(

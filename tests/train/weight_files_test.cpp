@@ -215,6 +215,9 @@ TEST(OptimizerFile, ThatDoesNotFitIsRefusedByName) {
   };
   EXPECT_THAT(error(parameters), ::testing::AllOf(HasSubstr("has no optimizer state"),
                                                   HasSubstr("--save_only_model")));
+  EXPECT_THAT(test::message_of<base::UserError>(
+                  [&] { read_optimizer(std::string(300, 'x'), parameters, optimizer); }),
+              HasSubstr("cannot be looked at: File name too long"));
   write_optimizer(folder.path(), parameters, optimizer);
   Parameters full = make("llama", Tuning::kFull);
   EXPECT_THAT(error(full), HasSubstr("exp_avg/model.embed_tokens.weight"));
