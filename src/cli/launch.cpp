@@ -9,10 +9,11 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <system_error>
 #include <thread>
 
 #include "base/error.h"
+#include "base/program.h"
+#include "cli/print.h"
 #include "dist/mpi_library.h"
 #include "dist/mpirun.h"
 #include "dist/stop_request.h"
@@ -30,9 +31,8 @@ constexpr const char* kHowToStartCpuRanks =
 void print_errors(const std::vector<std::string>& lines) {
   std::fflush(stdout);
   for (const std::string& line : lines) {
-    fmt::print(stderr, "longhaul: error: {}\n", line);
+    print_text(stderr, fmt::format("longhaul: error: {}\n", line));
   }
-  std::fflush(stderr);
 }
 
 void require_mpi(const dist::Environment& environment, std::int64_t ranks) {
@@ -123,11 +123,10 @@ LaunchDecision decide_launch(const dist::Environment& environment, config::Devic
 }
 
 int run_ranks_under_mpirun(const LaunchDecision& decision, const char* const* argv) {
-  std::error_code error;
   dist::SupervisorOptions options;
   options.mpirun = dist::find_mpirun(dist::process_environment()).value_or("mpirun");
   options.ranks = decision.info.ranks;
-  options.command.push_back(std::filesystem::read_symlink("/proc/self/exe", error).string());
+  options.command.push_back(base::program_file().string());
   for (const char* const* word = argv + 1; *word != nullptr; ++word) {
     options.command.emplace_back(*word);
   }

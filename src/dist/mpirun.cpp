@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -11,19 +12,21 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "dist/stop_request.h"
 
 namespace longhaul::dist {
 namespace {
 
+bool has_variable(const std::vector<std::string>& variables, const std::string& name) {
+  return std::any_of(variables.begin(), variables.end(),
+                     [&](const std::string& variable) { return variable.starts_with(name + '='); });
+}
+
 void set_if_absent(std::vector<std::string>& variables, const std::string& name,
                    const std::string& value) {
-  const std::string prefix = name + '=';
-  for (const std::string& variable : variables) {
-    if (variable.rfind(prefix, 0) == 0) {
-      return;
-    }
+  if (!has_variable(variables, name)) {
+    variables.push_back(name + '=' + value);
   }
-  variables.push_back(prefix + value);
 }
 
 void set_always(std::vector<std::string>& variables, const std::string& name,
@@ -55,8 +58,9 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   // mid-step.
   sigset_t blocked;
   sigemptyset(&blocked);
-  sigaddset(&blocked, SIGINT);
-  sigaddset(&blocked, SIGTERM);
+  for (const int signal : kStopSignals) {
+    sigaddset(&blocked, signal);
+  }
   sigprocmask(SIG_SETMASK, &blocked, nullptr);
   execve(arguments[0], arguments, environment);
   constexpr std::string_view kMessage = "cannot be executed\n";
@@ -114,6 +118,9 @@ std::vector<std::string> mpirun_environment(const MpirunRequest& request,
   set_always(variables, kTerminalColumnsVariable, std::to_string(request.terminal_columns));
   set_if_absent(variables, "OMP_NUM_THREADS",
                 std::to_string(default_threads(request.cores, request.ranks)));
+  if (!has_variable(variables, "GOMP_SPINCOUNT")) {
+    set_if_absent(variables, kWaitPolicyVariable, kWaitPolicy);
+  }
   // One machine: shared memory and a local daemon, whatever allocation or network surrounds us.
   set_if_absent(variables, "OMPI_MCA_pml", "ob1");
   set_if_absent(variables, "OMPI_MCA_btl", "self,vader");
