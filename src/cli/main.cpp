@@ -65,10 +65,6 @@ bool is_set(const std::string& name) {
   return std::getenv(name.c_str()) != nullptr;  // NOLINT(concurrency-mt-unsafe): one thread so far
 }
 
-bool is_training(config::Command command) {
-  return command == config::Command::kSft || command == config::Command::kPt;
-}
-
 /// Sets what the options file asks for and is not set yet, and how threads wait, then starts over:
 /// libraries read their variables when they are loaded. The second start finds everything set.
 void apply_environment(config::Command command, const config::ParsedOptions& parsed, char** argv) {
@@ -79,7 +75,7 @@ void apply_environment(config::Command command, const config::ParsedOptions& par
       is_asked_for = is_set(name) || is_asked_for;
     }
   }
-  const bool computes = is_training(command) || command == config::Command::kInfer;
+  const bool computes = config::is_training(command) || command == config::Command::kInfer;
   const bool sets_policy = computes && lacks_wait_policy(dist::process_environment());
   if (sets_policy) {
     ::setenv(dist::kWaitPolicyVariable, dist::kWaitPolicy, 1);  // NOLINT(concurrency-mt-unsafe)
@@ -182,7 +178,7 @@ int run_with_options(config::Command command, const Words& words, Session& sessi
     return run_alone(parsed.config);
   }
   apply_environment(command, parsed, argv);
-  const bool trains = is_training(command);
+  const bool trains = config::is_training(command);
   if (trains) {
     session.emplace(environment);
   }

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "config/validate.h"
-#include "model/loader.h"
 #include "text/choose_template.h"
 
 namespace longhaul::train {
@@ -178,14 +177,14 @@ TuningSetup make_tuning_setup(const config::Config& config, const config::ModelC
 }
 
 RunIdentity make_identity(const config::Config& config, const TuningSetup& tuning,
-                          const TextSetup& text, const std::string& data_fingerprint) {
+                          const TextSetup& text, const Fingerprints& fingerprints) {
   const config::TrainOptions& train = config.train;
   RunIdentity identity;
   identity["model (config.json)"] =
       base::checksum_file(fs::path(config.model.model) / "config.json");
-  identity["model weights"] = model::weights_fingerprint(config.model.model);
+  identity["model weights"] = fingerprints.weights;
   identity["train_type"] = config.tuning.train_type;
-  identity["data"] = data_fingerprint;
+  identity["data"] = fingerprints.data;
   identity["template and tokenizer"] = text.encoder->identity();
   identity["max_length"] = config.max_length;
   identity["row length"] = config.row_length;

@@ -40,9 +40,15 @@ struct TuningSetup {
 /// else).
 TuningSetup make_tuning_setup(const config::Config& config, const config::ModelConfig& model);
 
+/// What stands for the data sets and for the base weights in a run's identity.
+struct Fingerprints {
+  std::string data;
+  std::string weights;
+};
+
 /// The fields that a resumed run must share with the run that wrote the checkpoint.
 RunIdentity make_identity(const config::Config& config, const TuningSetup& tuning,
-                          const TextSetup& text, const std::string& data_fingerprint);
+                          const TextSetup& text, const Fingerprints& fingerprints);
 
 /// Element type of weights and activations.
 base::Dtype compute_dtype(const config::Config& config, const config::ModelConfig& model);

@@ -162,10 +162,11 @@ TEST(TuningSetup, ListsEveryExplicitOptionThatSaysSomethingElse) {
   }
 }
 
-RunIdentity identity(const TinyRun& run, const Words& extra, const std::string& data = "data") {
+RunIdentity identity(const TinyRun& run, const Words& extra,
+                     const Fingerprints& fingerprints = {.data = "data", .weights = "weights"}) {
   const config::Config config = run.config("out", extra);
   return make_identity(config, make_tuning_setup(config, run.model()),
-                       make_text_setup(config, run.model()), data);
+                       make_text_setup(config, run.model()), fingerprints);
 }
 
 TEST(Identity, DoesNotDependOnWhatMayDiffer) {
@@ -217,7 +218,8 @@ TEST(Identity, NamesEverythingThatMustBeEqual) {
                                                {"--train_type", "full"}}) {
     EXPECT_NE(identity(run, words), plain) << words.front() << " " << words.back();
   }
-  EXPECT_NE(identity(run, {}, "other data"), plain);
+  EXPECT_NE(identity(run, {}, {.data = "other", .weights = "weights"}), plain);
+  EXPECT_NE(identity(run, {}, {.data = "data", .weights = "other"}), plain);
   const Words packed = {"--packing", "true"};
   const Words in_order = {"--packing", "true", "--packing_strategy", "sequential"};
   EXPECT_NE(identity(run, packed), identity(run, in_order));
