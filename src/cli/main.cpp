@@ -78,7 +78,7 @@ void apply_environment(config::Command command, const config::ParsedOptions& par
   const bool computes = config::is_training(command) || command == config::Command::kInfer;
   const bool sets_policy = computes && lacks_wait_policy(dist::process_environment());
   if (sets_policy) {
-    ::setenv(dist::kWaitPolicyVariable, dist::kWaitPolicy, 1);  // NOLINT(concurrency-mt-unsafe)
+    ::setenv(dist::kSpinVariable, dist::kSpinCount, 1);  // NOLINT(concurrency-mt-unsafe)
   }
   if (is_asked_for || sets_policy) {
     ::execv(base::program_file().c_str(), argv);  // by its path: the process keeps its name

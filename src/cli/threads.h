@@ -9,7 +9,7 @@ namespace longhaul::cli {
 /// complain about it in its own words; dist::check_thread_count refuses it in ours.
 void restore_thread_count();
 
-/// True when the process should start again with dist::kWaitPolicy, because it will compute with
+/// True when the process should start again with dist::kSpinCount, because it will compute with
 /// several threads and nobody has said how they wait.
 bool lacks_wait_policy(const dist::Environment& environment);
 

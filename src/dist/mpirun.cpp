@@ -118,8 +118,8 @@ std::vector<std::string> mpirun_environment(const MpirunRequest& request,
   set_always(variables, kTerminalColumnsVariable, std::to_string(request.terminal_columns));
   set_if_absent(variables, "OMP_NUM_THREADS",
                 std::to_string(default_threads(request.cores, request.ranks)));
-  if (!has_variable(variables, "GOMP_SPINCOUNT")) {
-    set_if_absent(variables, kWaitPolicyVariable, kWaitPolicy);
+  if (!has_variable(variables, "OMP_WAIT_POLICY")) {
+    set_if_absent(variables, kSpinVariable, kSpinCount);
   }
   // One machine: shared memory and a local daemon, whatever allocation or network surrounds us.
   set_if_absent(variables, "OMPI_MCA_pml", "ob1");

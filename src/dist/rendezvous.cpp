@@ -266,7 +266,7 @@ void check_thread_count(const Environment& environment) {
 }
 
 bool has_wait_policy(const Environment& environment) {
-  return environment(kWaitPolicyVariable) || environment("GOMP_SPINCOUNT");
+  return environment("OMP_WAIT_POLICY") || environment(kSpinVariable);
 }
 
 std::int64_t default_threads(std::int64_t cores, std::int64_t local_ranks) {

@@ -63,10 +63,11 @@ bool is_thread_count(std::string_view text);
 /// UserError when OMP_NUM_THREADS is set to anything else.
 void check_thread_count(const Environment& environment);
 
-/// How threads wait for work: they sleep. Spinning, libgomp's default, takes the cores that other
-/// processes (ranks among them) need, and the slowest thread then waits for its turn.
-constexpr const char* kWaitPolicyVariable = "OMP_WAIT_POLICY";
-constexpr const char* kWaitPolicy = "passive";
+/// How long threads that wait for work spin before they sleep: what libgomp itself does once it knows
+/// that threads outnumber cores. Its default of some hundred thousand turns takes the cores that
+/// other processes (ranks among them) need, and the slowest thread then waits for its turn.
+constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
+constexpr const char* kSpinCount = "1000";
 
 /// True when the user has decided how threads wait, by either of libgomp's variables.
 bool has_wait_policy(const Environment& environment);

@@ -4,6 +4,7 @@ usage: faults.py LONGHAUL WORK_FOLDER
 - a rank dies by SIGKILL: everything is gone within 20 s, one line names rank and step, exit status 3, resuming works;
 - SIGINT to the launcher: the step is finished, its checkpoint written, exit status 130;
 - SIGHUP, as when the terminal is closed: the same with 129; ignored when it was ignored at the start, as by nohup;
+- threads sleep soon when they wait, so that runs beside others stay fast (on more than one core);
 - the reader of standard output goes away: training goes on to its last checkpoint;
 - a file-size limit (`ulimit -f`) stops a checkpoint: exit status 3, one line, and resuming from the one before works;
 - a run folder that cannot be written: exit status 3 before the first step.
@@ -24,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import tiny  # noqa: E402
 
 
-def start(longhaul, work, out, *extra, ranks=2, ignored=()):
+def start(longhaul, work, out, *extra, ranks=2, threads=1, ignored=()):
     """The run in a session of its own; `ignored` signals are ignored from its start."""
 
     def before_start():
@@ -35,7 +36,7 @@ def start(longhaul, work, out, *extra, ranks=2, ignored=()):
     command += ["--cache_dir", work / "cache", "--torch_dtype", "float32", "--sequence_parallel_size", ranks]
     command += ["--gradient_accumulation_steps", 1, "--max_steps", 4000, "--logging_steps", 1, "--save_steps", 20]
     command += ["--save_total_limit", 3, "--output_dir", out, "--add_version", "false", *extra]
-    environment = dict(os.environ, NPROC_PER_NODE=str(ranks), OMP_NUM_THREADS="1")
+    environment = dict(os.environ, NPROC_PER_NODE=str(ranks), OMP_NUM_THREADS=str(threads))
     return subprocess.Popen(
         [str(word) for word in command],
         env=environment,
@@ -140,6 +141,23 @@ def hangup_under_nohup(longhaul, work, ranks):
     print(f"hangup under nohup, ranks {ranks}: trained on after step {seen}")
 
 
+def threads_sleep(longhaul, work, ranks):
+    """The processes that compute have the variable by which libgomp's threads soon sleep."""
+    out = work / f"threads_{ranks}"
+    job = start(longhaul, work, out, ranks=ranks, threads=2)
+    wait_for("a step", lambda: logged_steps(out), 120)
+    pids = [job.pid] if ranks == 1 else ranks_of(out).values()
+    environments = [pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in pids]
+    name = pathlib.Path(f"/proc/{job.pid}/comm").read_text().strip()
+    job.send_signal(signal.SIGTERM)
+    job.communicate(timeout=60)
+    if len(environments) != ranks or not all(b"GOMP_SPINCOUNT=1000" in variables for variables in environments):
+        raise SystemExit(f"threads, ranks {ranks}: no spin count")
+    if not pathlib.Path(longhaul).name.startswith(name):
+        raise SystemExit(f"threads, ranks {ranks}: the process is called {name}")
+    print(f"threads, ranks {ranks}: soon sleep when they wait")
+
+
 def reader_gone(longhaul, work, ranks):
     out = work / f"unread_{ranks}"
     job = start(longhaul, work, out, "--max_steps", 60, ranks=ranks)
@@ -188,6 +206,7 @@ def main():
     out = interrupted(longhaul, work, out, signal.SIGHUP)
     interrupted(longhaul, work, out, signal.SIGHUP, ranks=1)
     for ranks in (1, 2):
+        threads_sleep(longhaul, work, ranks)
         hangup_under_nohup(longhaul, work, ranks)
         reader_gone(longhaul, work, ranks)
     file_limit(longhaul, work)
