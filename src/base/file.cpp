@@ -56,10 +56,15 @@ Descriptor open_for_reading(const fs::path& path) {
 }
 
 [[noreturn]] void fail_writing(const fs::path& path, std::string_view action, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  std::string hint;
+  if (error == ENOSPC || error == EDQUOT) {
+    hint = "Free space on that disk or choose another folder";
+  } else if (error == EFBIG) {
+    hint = "Raise the limit on the size of files (ulimit -f) or choose another file system";
+  }
   throw SystemError({.where = path.string(),
                      .what = fmt::format("cannot {}: {}", action, errno_text(error)),
-                     .hint = full ? "Free space on that disk or choose another folder" : ""});
+                     .hint = hint});
 }
 
 struct HashStateDeleter {

@@ -9,7 +9,7 @@ namespace longhaul::cli {
 
 class RankSession;
 
-/// `sft` and `pt`: trains as one rank, returns 0, or 130/143 after an interrupt.
+/// `sft` and `pt`: trains as one rank, returns 0, or 128 + signal after an interrupt.
 int run_sft(const config::Config& config, RankSession& session);
 /// Prints what `sft` would do, from config.json only.
 int run_plan(const config::Config& config);

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/data_environment.h"
+#include "cli/print.h"
 #include "config/model_config.h"
 #include "data/dataset.h"
 #include "data/packer.h"
@@ -25,25 +26,16 @@
 namespace longhaul::cli {
 namespace {
 
-/// Standard output that notices a full disk or a closed pipe.
 void print_line(const std::string& line) {
   if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() ||
       std::fputc('\n', stdout) == EOF) {
-    throw base::SystemError({.where = "standard output",
-                             .what = "cannot write: " + std::generic_category().message(errno)});
+    fail_output();
   }
 }
 
 void print_lines(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
     print_line(line);
-  }
-}
-
-void flush_output() {
-  if (std::fflush(stdout) != 0) {
-    throw base::SystemError({.where = "standard output",
-                             .what = "cannot write: " + std::generic_category().message(errno)});
   }
 }
 

@@ -36,8 +36,10 @@ fs::path folder_without_home() {
   return folder;
 }
 
-/// As the XDG base directory specification says: variables that are empty or relative do not count.
+}  // namespace
+
 fs::path default_cache() {
+  // As the XDG base directory specification says: variables that are empty or relative do not count.
   const fs::path xdg = variable("XDG_CACHE_HOME");
   if (xdg.is_absolute()) {
     return xdg / "longhaul";
@@ -45,8 +47,6 @@ fs::path default_cache() {
   const fs::path home = variable("HOME");
   return home.is_absolute() ? home / ".cache" / "longhaul" : folder_without_home();
 }
-
-}  // namespace
 
 data::DataEnvironment data_environment(const config::Config& config) {
   data::DataEnvironment environment;

@@ -6,10 +6,13 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <optional>
 #include <string>
-#include <vector>
 
+#include "base/error.h"
 #include "cli/command.h"
+#include "cli/data_environment.h"
 #include "cli/machine.h"
 #include "cli/versions.h"
 #include "config/version.h"
@@ -74,21 +77,42 @@ void report_library(const std::string& name, const std::optional<std::string>& v
   print_line(name, version ? "ok" : "note", version.value_or("not present: " + otherwise));
 }
 
-void report_memory_and_disk() {
+/// What more than one CPU rank needs.
+void report_mpi() {
+  try {
+    print_line("MPI", "ok", dist::load_mpi_version());
+  } catch (const base::SystemError& error) {
+    base::Problem problem = error.problems().front();
+    problem.where.clear();  // the line begins with it
+    print_line("MPI", "note", "one CPU rank only: " + problem.line());
+  }
+}
+
+void report_disk(const std::filesystem::path& folder, const std::string& option) {
+  const std::optional<std::int64_t> free = free_disk_bytes(folder);
+  if (const auto why = why_not_writable(folder)) {
+    print_line("disk", "note",
+               fmt::format("{} cannot be written: {}. Name another folder with {}", folder.string(),
+                           *why, option));
+  } else if (!free) {
+    print_line("disk", "note", "cannot be asked: " + folder.string());
+  } else {
+    const bool enough = *free > static_cast<std::int64_t>(kGiB);
+    print_line("disk", enough ? "ok" : "note",
+               fmt::format("{} free in {}{}", gib(*free), folder.string(),
+                           enough ? "" : ": make room for checkpoints"));
+  }
+}
+
+void report_memory_and_disks() {
   const std::int64_t memory = available_memory_bytes();
   print_line("memory", memory > 0 ? "ok" : "note",
              memory > 0 ? gib(memory) + " available" : "the system does not say how much is free");
-  std::string cache = variable("XDG_CACHE_HOME");
-  if (cache.empty()) {
-    cache = variable("HOME") + "/.cache";
-  }
-  for (const std::string& folder : std::vector<std::string>{".", cache + "/longhaul"}) {
-    const auto free = free_disk_bytes(folder);
-    const bool enough = free && *free > static_cast<std::int64_t>(kGiB);
-    print_line("disk", enough ? "ok" : "note",
-               free ? fmt::format("{} free in {}{}", gib(*free), folder,
-                                  enough ? "" : ": make room for checkpoints")
-                    : "cannot be asked: " + folder);
+  report_disk(".", "--output_dir");
+  try {
+    report_disk(default_cache(), "--cache_dir");
+  } catch (const base::Error& error) {
+    print_line("disk", "note", error.problems().front().line());
   }
 }
 
@@ -115,10 +139,8 @@ int run_doctor(const config::Config& /*config*/) {
   report_gpus();
   report_library("cuDNN", cudnn_version(), "needed by GPU ranks only");
   report_library("NCCL", nccl_version(), "needed by GPU ranks only");
-  report_library(
-      "MPI", dist::mpi_version(),
-      "one CPU rank only. For more: apt install openmpi-bin libopenmpi-dev, then build again");
-  report_memory_and_disk();
+  report_mpi();
+  report_memory_and_disks();
   report_hub();
   return can_train ? 0 : 3;
 }

@@ -44,6 +44,9 @@ int run_export(const config::Config& config) {
   const ModelSource source = find_model(config);
   const infer::MergeRequest request = make_request(config, source);
   infer::check_merge_target(request);
+  if (!source.note.empty()) {
+    fmt::print("{}\n", source.note);
+  }
   const infer::MergeReport report = infer::merge_adapter(source.model, request);
   fmt::print("merged {} matrices of {} into {}{}\n", report.merged_matrices,
              request.adapter.folder.string(), request.model_folder.string(),

@@ -15,6 +15,7 @@
 #include "cli/data_environment.h"
 #include "cli/interrupt.h"
 #include "cli/model_source.h"
+#include "cli/print.h"
 #include "data/dataset_spec.h"
 #include "infer/batch.h"
 #include "infer/generator.h"
@@ -86,6 +87,9 @@ std::vector<std::string> start_lines(const ModelSource& source, const train::Tex
                               base::dtype_name(*config.model.torch_dtype)));
   if (source.adapter) {
     lines.push_back("adapter: " + source.adapter->folder.string());
+    if (!source.note.empty()) {
+      lines.push_back(source.note);
+    }
   }
   const bool saved = config.given.count("template") == 0 && !config.model.template_name.empty();
   const std::string chosen_by = saved ? "from args.json" : text.chosen_by;
@@ -125,10 +129,7 @@ struct BatchTotals {
   }
 };
 
-void print(const std::string& text) {
-  fmt::print("{}", text);
-  std::fflush(stdout);
-}
+void print(const std::string& text) { print_text(stdout, text); }
 
 const char* reason_text(infer::StopReason reason) {
   switch (reason) {

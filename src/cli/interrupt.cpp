@@ -5,6 +5,8 @@
 #include <atomic>
 #include <csignal>
 
+#include "dist/stop_request.h"
+
 namespace longhaul::cli {
 namespace {
 
@@ -12,7 +14,8 @@ std::atomic<int> pending_signal{0};  // NOLINT: what a signal handler can reach
 static_assert(std::atomic<int>::is_always_lock_free);
 
 extern "C" void take_signal(int signal) {
-  if (pending_signal.exchange(signal) != 0) {
+  const int earlier = pending_signal.exchange(signal);
+  if (earlier != 0 && signal != SIGHUP) {  // shell and terminal each send a SIGHUP
     ::_exit(128 + signal);
   }
 }
@@ -24,6 +27,9 @@ void set_handler(void (*handler)(int)) {
   action.sa_flags = 0;  // no SA_RESTART: a read at the prompt is to return
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  if (!dist::ignores_hangup()) {
+    ::sigaction(SIGHUP, &action, nullptr);
+  }
 }
 
 }  // namespace

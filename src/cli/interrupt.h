@@ -1,10 +1,10 @@
-// Ctrl-C and SIGTERM for commands that answer: the first one ends the answer, a second one the
+// Ctrl-C, SIGTERM and SIGHUP for commands that answer: the first one ends the answer, a second one the
 // program at once.
 #pragma once
 
 namespace longhaul::cli {
 
-/// Handles both signals while it lives; waiting reads return early.
+/// Handles them while it lives (SIGHUP unless it is ignored); waiting reads return early.
 class InterruptGuard {
  public:
   InterruptGuard();

@@ -9,10 +9,11 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <system_error>
 #include <thread>
 
 #include "base/error.h"
+#include "base/program.h"
+#include "cli/print.h"
 #include "dist/mpi_library.h"
 #include "dist/mpirun.h"
 #include "dist/rank_starter.h"
@@ -31,9 +32,8 @@ constexpr const char* kHowToStartCpuRanks =
 void print_errors(const std::vector<std::string>& lines) {
   std::fflush(stdout);
   for (const std::string& line : lines) {
-    fmt::print(stderr, "longhaul: error: {}\n", line);
+    print_text(stderr, fmt::format("longhaul: error: {}\n", line));
   }
-  std::fflush(stderr);
 }
 
 void require_mpi(const dist::Environment& environment, std::int64_t ranks) {
@@ -142,7 +142,6 @@ LaunchDecision decide_launch(const dist::Environment& environment, config::Devic
 }
 
 int run_ranks(const LaunchDecision& decision, const char* const* argv) {
-  std::error_code error;
   dist::SupervisorOptions options;
   if (decision.is_cpu) {
     options.mpirun = dist::find_mpirun(dist::process_environment()).value_or("mpirun");
@@ -151,7 +150,7 @@ int run_ranks(const LaunchDecision& decision, const char* const* argv) {
   options.nodes = decision.info.ranks / decision.info.local_ranks;
   options.node_rank = decision.info.rank / decision.info.local_ranks;
   options.place = decision.place;
-  options.command.push_back(std::filesystem::read_symlink("/proc/self/exe", error).string());
+  options.command.push_back(base::program_file().string());
   for (const char* const* word = argv + 1; *word != nullptr; ++word) {
     options.command.emplace_back(*word);
   }

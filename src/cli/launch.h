@@ -49,7 +49,7 @@ class RankSession {
   /// Columns of the terminal that shows this rank's standard output, 0 when it is no terminal.
   [[nodiscard]] std::int64_t terminal_columns() const;
 
-  /// Handles SIGINT and SIGTERM from now on (see dist/stop_request.h); for commands that can finish
+  /// Handles SIGINT, SIGTERM and SIGHUP from now on (see dist/stop_request.h); for commands that can finish
   /// a step.
   void install_stop_handlers();
 
@@ -57,7 +57,7 @@ class RankSession {
   /// job. Each line is shown after `longhaul: error: `. `is_peers_fault`: another rank is to blame
   /// and speaks first if it can.
   void report_error(int exit_code, const std::vector<std::string>& lines, bool is_peers_fault);
-  /// Reports a regular end (0, or 130/143 after an interrupt).
+  /// Reports a regular end (0, or 128 + signal after an interrupt).
   void report_finished(int exit_code);
 
  private:

@@ -9,10 +9,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <fstream>
 #include <memory>
+#include <system_error>
 #include <thread>
 
 #include "cli/shared_object.h"
@@ -60,6 +62,15 @@ std::vector<GpuInfo> nvml_devices(const SharedObject& nvml) {
     }
   }
   return gpus;
+}
+
+std::filesystem::path nearest_existing(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::path place = std::filesystem::absolute(path, error);
+  while (!place.empty() && place != place.root_path() && !std::filesystem::exists(place, error)) {
+    place = place.parent_path();
+  }
+  return place;
 }
 
 /// Child side of reaches_host: only calls that are safe after fork, then leaves without cleaning
@@ -144,12 +155,19 @@ std::int64_t usable_cores() {
 
 std::optional<std::int64_t> free_disk_bytes(const std::filesystem::path& folder) {
   std::error_code error;
-  std::filesystem::path place = std::filesystem::absolute(folder, error);
-  while (!place.empty() && place != place.root_path() && !std::filesystem::exists(place, error)) {
-    place = place.parent_path();
-  }
-  const auto space = std::filesystem::space(place, error);
+  const auto space = std::filesystem::space(nearest_existing(folder), error);
   return error ? std::nullopt : std::optional(static_cast<std::int64_t>(space.available));
+}
+
+std::optional<std::string> why_not_writable(const std::filesystem::path& folder) {
+  const std::filesystem::path place = nearest_existing(folder);
+  std::error_code error;
+  if (!std::filesystem::is_directory(place, error)) {
+    return std::generic_category().message(error ? error.value() : ENOTDIR);
+  }
+  return ::access(place.c_str(), W_OK | X_OK) == 0
+             ? std::nullopt
+             : std::optional(std::generic_category().message(errno));
 }
 
 bool reaches_host(const std::string& host, double seconds) {

@@ -37,6 +37,10 @@ std::int64_t usable_cores();
 /// asked.
 std::optional<std::int64_t> free_disk_bytes(const std::filesystem::path& folder);
 
+/// Why no file can be made in `folder` (or, while there is none, in its nearest existing parent);
+/// nothing when one can.
+std::optional<std::string> why_not_writable(const std::filesystem::path& folder);
+
 /// True when a TCP connection to `host`:443 opens within `seconds`; looks nothing up and loads
 /// nothing beyond that.
 bool reaches_host(const std::string& host, double seconds);

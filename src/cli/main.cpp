@@ -11,13 +11,18 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "cli/command.h"
 #include "cli/launch.h"
 #include "cli/machine.h"
+#include "cli/print.h"
+#include "cli/signals.h"
+#include "cli/threads.h"
 #include "cli/versions.h"
 #include "config/options.h"
 #include "config/rules.h"
@@ -60,18 +65,26 @@ bool is_set(const std::string& name) {
   return std::getenv(name.c_str()) != nullptr;  // NOLINT(concurrency-mt-unsafe): one thread so far
 }
 
-/// Sets what the options file asks for and is not set yet, then starts over: libraries read their
-/// variables when they are loaded. The second start finds everything set.
-void apply_environment(const config::ParsedOptions& parsed, char** argv) {
-  bool changed = false;
+/// Sets what the options file asks for and is not set yet, and how threads wait, then starts over:
+/// libraries read their variables when they are loaded. The second start finds everything set.
+void apply_environment(config::Command command, const config::ParsedOptions& parsed, char** argv) {
+  bool is_asked_for = false;
   for (const auto& [name, value] : parsed.environment) {
     if (!is_set(name)) {
       ::setenv(name.c_str(), value.c_str(), 0);  // NOLINT(concurrency-mt-unsafe): one thread so far
-      changed = is_set(name) || changed;
+      is_asked_for = is_set(name) || is_asked_for;
     }
   }
-  if (changed) {
-    ::execv("/proc/self/exe", argv);
+  const bool computes = config::is_training(command) || command == config::Command::kInfer;
+  const bool sets_policy = computes && lacks_wait_policy(dist::process_environment());
+  if (sets_policy) {
+    ::setenv(dist::kSpinVariable, dist::kSpinCount, 1);  // NOLINT(concurrency-mt-unsafe)
+  }
+  if (is_asked_for || sets_policy) {
+    ::execv(base::program_file().c_str(), argv);  // by its path: the process keeps its name
+    ::execv("/proc/self/exe", argv);              // the file may have been replaced since
+  }
+  if (is_asked_for) {
     throw base::SystemError({.where = "ENV", .what = "cannot start again with the variables set"});
   }
 }
@@ -93,7 +106,7 @@ config::LaunchInfo launch_numbers(config::Command command, const dist::Environme
   return info;
 }
 
-int run_alone(const config::Config& config) {
+int run_command(const config::Config& config) {
   switch (config.command) {
     case config::Command::kPlan:
       return run_plan(config);
@@ -110,16 +123,21 @@ int run_alone(const config::Config& config) {
   }
 }
 
+int run_alone(const config::Config& config) {
+  const int code = run_command(config);
+  if (config.command != config::Command::kInfer) {  // its results are in a file
+    flush_output();
+  }
+  return code;
+}
+
 /// Rank 0 speaks; notices of `data` go to standard error, because its standard output is data.
 void install_log(const config::Config& config) {
   if (config.launch.rank != 0) {
     return;
   }
   std::FILE* stream = config.command == config::Command::kData ? stderr : stdout;
-  base::set_log_sink([stream](const std::string& line) {
-    fmt::print(stream, "{}\n", line);
-    std::fflush(stream);
-  });
+  base::set_log_sink([stream](const std::string& line) { print_text(stream, line + '\n'); });
 }
 
 /// Starts the ranks, or trains as the rank that this process is.
@@ -151,23 +169,28 @@ int run_with_options(config::Command command, const Words& words, Session& sessi
     throw base::UserError({.where = fmt::format("longhaul {}", config::command_name(command)),
                            .what = "not available yet"});
   }
+  const dist::Environment environment = dist::process_environment();
   if (command == config::Command::kDoctor) {
     if (!parsed.problems.empty()) {
       throw base::UserError(parsed.problems);
     }
-    return run_doctor(parsed.config);
+    dist::check_thread_count(environment);
+    return run_alone(parsed.config);
   }
-  apply_environment(parsed, argv);
-  const dist::Environment environment = dist::process_environment();
-  const bool trains = command == config::Command::kSft || command == config::Command::kPt;
+  apply_environment(command, parsed, argv);
+  const bool trains = config::is_training(command);
   if (trains) {
     session.emplace(environment);
   }
+  dist::check_thread_count(environment);
   config::LaunchInfo launch = launch_numbers(command, environment);
   if (trains || command == config::Command::kPlan) {
     launch.usable_gpus = usable_gpus(std::getenv("CUDA_VISIBLE_DEVICES"));  // NOLINT: one thread
   }
   const config::Config config = config::load_config(parsed, launch);
+  if (trains || (command == config::Command::kInfer && !config.data.val_dataset.empty())) {
+    outlive_readers();
+  }
   if (trains) {
     return train(config, environment, session, argv);
   }
@@ -234,6 +257,8 @@ Failure current_failure() {
     return foreign_failure(error.what_without_backtrace(), kBugExit);
   } catch (const std::bad_alloc&) {
     return foreign_failure("out of memory. longhaul plan shows what fits", kMachineExit);
+  } catch (const std::system_error& error) {  // a thread or a line that the system refused
+    return foreign_failure(error.what(), kMachineExit);
   } catch (const std::exception& error) {
     return foreign_failure(error.what(), kBugExit);
   }
@@ -255,7 +280,7 @@ int run_and_report(int argc, char** argv) {
     }
     std::fflush(stdout);
     for (const std::string& line : failure.lines) {
-      fmt::print(stderr, "longhaul: error: {}\n", line);
+      print_text(stderr, fmt::format("longhaul: error: {}\n", line));
     }
     return failure.exit_code;
   }
@@ -264,4 +289,8 @@ int run_and_report(int argc, char** argv) {
 }  // namespace
 }  // namespace longhaul::cli
 
-int main(int argc, char** argv) { return longhaul::cli::run_and_report(argc, argv); }
+int main(int argc, char** argv) {
+  longhaul::cli::restore_thread_count();
+  longhaul::cli::set_start_signals();
+  return longhaul::cli::run_and_report(argc, argv);
+}

@@ -206,8 +206,9 @@ ModelSource find_model(const config::Config& given) {
   source.model = config::read_model_config(config.model.model);
   decide(source);
   if (has_adapter) {
-    source.adapter =
-        infer::AdapterSource{adapter, *train::make_tuning_setup(config, source.model).spec.lora};
+    const train::TuningSetup tuning = train::make_tuning_setup(config, source.model);
+    source.adapter = infer::AdapterSource{adapter, *tuning.spec.lora};
+    source.note = tuning.note;
   }
   return source;
 }

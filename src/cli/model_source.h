@@ -18,6 +18,7 @@ struct ModelSource {
   std::filesystem::path
       checkpoint;  // the adapter's folder or the model's own; empty without args.json
   std::optional<infer::AdapterSource> adapter;
+  std::string note;             // the adapter names another base model; else empty
   std::int64_t max_length = 0;  // longest prompt
   std::int64_t max_tokens = 0;  // prompt and answer
 

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/data_environment.h"
 #include "cli/launch.h"
+#include "cli/print.h"
 #include "dist/stop_request.h"
 #include "metrics/progress.h"
 #include "train/run.h"
@@ -21,27 +22,26 @@ class Display {
 
   void line(const std::string& text) {
     clear_bar();
-    fmt::print("{}\n", text);
-    std::fflush(stdout);
+    print_text(stdout, text + '\n');
   }
 
   void progress(const metrics::Progress& progress, bool is_log_line) {
     if (columns_ > 0) {
-      fmt::print("\r\x1b[K{}", metrics::progress_bar(progress, static_cast<int>(columns_) - 1));
+      print_text(stdout,
+                 "\r\x1b[K" + metrics::progress_bar(progress, static_cast<int>(columns_) - 1));
       bar_shown_ = true;
       if (progress.step == progress.max_steps) {
         clear_bar();
       }
     } else if (is_log_line) {
-      fmt::print("{}\n", metrics::progress_line(progress));
+      print_text(stdout, metrics::progress_line(progress) + '\n');
     }
-    std::fflush(stdout);
   }
 
  private:
   void clear_bar() {
     if (bar_shown_) {
-      fmt::print("\n");
+      print_text(stdout, "\n");
       bar_shown_ = false;
     }
   }

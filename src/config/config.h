@@ -15,6 +15,11 @@
 namespace longhaul::config {
 
 enum class Command { kSft, kPt, kPlan, kInfer, kEval, kExport, kData, kBench, kWebUi, kDoctor };
+
+/// True for the commands that train.
+constexpr bool is_training(Command command) {
+  return command == Command::kSft || command == Command::kPt;
+}
 enum class DeviceChoice { kAuto, kCuda, kCpu };
 enum class TruncationStrategy { kDelete, kLeft, kRight, kSplit };
 enum class PackingStrategy { kBinpack, kSequential };

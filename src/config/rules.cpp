@@ -41,7 +41,7 @@ void check_required(const Config& config, Problems& problems) {
                         .got = {},
                         .expected = "the folder of a model"});
   }
-  const bool trains = config.command == Command::kSft || config.command == Command::kPt;
+  const bool trains = is_training(config.command);
   const bool shows = config.command == Command::kData && !is_given(config, "tokenize");
   if ((trains || shows) && !is_given(config, "dataset")) {
     problems.push_back(
@@ -272,7 +272,7 @@ void check_missing_on_gpu(const Config& config, base::Dtype dtype, Problems& pro
 }  // namespace
 
 bool describes_training(Command command) {
-  return command == Command::kSft || command == Command::kPt || command == Command::kPlan;
+  return is_training(command) || command == Command::kPlan;
 }
 
 void check_option_rules(const Config& config, Problems& problems) {
@@ -299,7 +299,7 @@ void check_device_rules(const Config& config, base::Dtype model_dtype, Problems&
     return;
   }
   if (!config.on_cpu()) {
-    if (config.command == Command::kSft || config.command == Command::kPt) {
+    if (is_training(config.command)) {
       check_missing_on_gpu(config, dtype, problems);
     }
     return;

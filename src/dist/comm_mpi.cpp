@@ -154,9 +154,9 @@ void MpiCommunicator::all_to_all(std::string_view name, const void* send,
   LONGHAUL_ASSERT(send_bytes.size() == num_ranks() && receive_bytes.size() == num_ranks(),
                   "all_to_all takes one size per rank");
   const auto mine = static_cast<std::size_t>(rank_);
-  LONGHAUL_ASSERT(send_bytes[mine] == receive_bytes[mine] || send_bytes[mine] == 0 ||
-                      receive_bytes[mine] == 0,
-                  "a rank's block for itself has one size");
+  LONGHAUL_ASSERT(
+      send_bytes[mine] == receive_bytes[mine] || send_bytes[mine] == 0 || receive_bytes[mine] == 0,
+      "a rank's block for itself has one size");
   const Operation operation(*this, name);
   std::vector<Block> sends;
   std::vector<Block> receives;

@@ -60,6 +60,7 @@ struct LauncherPage {
   std::atomic<std::int32_t> pid{0};
   std::atomic<std::int32_t> stop_requests{0};
   std::atomic<std::int32_t> stop_signal{0};
+  std::atomic<std::int32_t> ignores_hangup{0};  // started with nohup: its ranks ignore SIGHUP too
 };
 
 /// A file of sizeof(Page) zero bytes mapped by every process that opens it.

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/program.h"
 
 namespace longhaul::dist {
 namespace {
@@ -18,11 +19,6 @@ constexpr const char* kInstallHint =
 
 using WorldFactory = Communicator* (*)(const MpiWorldRequest*);
 using VersionFunction = const char* (*)();
-
-std::filesystem::path program_folder() {
-  std::error_code ignored;
-  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-}
 
 /// The loaded object; never closed, because MPI registers exit handlers.
 void* load_library() {
@@ -53,7 +49,7 @@ Function symbol(void* handle, const char* name) {
 
 std::optional<std::filesystem::path> find_mpi_library() {
   std::error_code ignored;
-  const std::filesystem::path folder = program_folder();
+  const std::filesystem::path folder = base::program_folder();
   const std::array<std::filesystem::path, 4> candidates{folder, folder.parent_path() / "lib",
                                                         folder.parent_path(),
                                                         folder.parent_path().parent_path()};
@@ -69,15 +65,19 @@ std::optional<std::filesystem::path> find_mpi_library() {
 base::Problem missing_mpi_library() {
   return {.where = "MPI",
           .what = fmt::format("there is no {} beside the program (in {})", kLibraryName,
-                              program_folder().string()),
+                              base::program_folder().string()),
           .hint = fmt::format("Put it back if the program was moved without it. A build has it if "
                               "Open MPI was there: {}",
                               kInstallHint)};
 }
 
+std::string load_mpi_version() {
+  return symbol<VersionFunction>(load_library(), "longhaul_mpi_version")();
+}
+
 std::optional<std::string> mpi_version() {
   try {
-    return symbol<VersionFunction>(load_library(), "longhaul_mpi_version")();
+    return load_mpi_version();
   } catch (const base::SystemError&) {
     return std::nullopt;
   }

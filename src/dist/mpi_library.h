@@ -28,7 +28,10 @@ std::optional<std::filesystem::path> find_mpi_library();
 /// Says that the object is not there, and where it belongs.
 base::Problem missing_mpi_library();
 
-/// `Open MPI v4.1.4 …`, or nothing when the object or MPI is missing.
+/// `Open MPI v4.1.4 …`; SystemError that says what is missing.
+std::string load_mpi_version();
+
+/// The same, or nothing when the object or MPI is missing.
 std::optional<std::string> mpi_version();
 
 /// All ranks of the job through MPI. SystemError when MPI is missing or its ranks are not those of

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "dist/stop_request.h"
 #include "dist/variables.h"
 
 namespace longhaul::dist {
@@ -27,8 +29,9 @@ namespace {
   // mid-step.
   sigset_t blocked;
   sigemptyset(&blocked);
-  sigaddset(&blocked, SIGINT);
-  sigaddset(&blocked, SIGTERM);
+  for (const int signal : kStopSignals) {
+    sigaddset(&blocked, signal);
+  }
   sigprocmask(SIG_SETMASK, &blocked, nullptr);
   execve(arguments[0], arguments, environment);
   constexpr std::string_view kMessage = "cannot be executed\n";
@@ -84,8 +87,7 @@ std::vector<std::string> mpirun_environment(const MpirunRequest& request,
   std::vector<std::string>& variables = inherited;
   set_always(variables, kLaunchFolderVariable, request.folder.string());
   set_always(variables, kTerminalColumnsVariable, std::to_string(request.terminal_columns));
-  set_if_absent(variables, "OMP_NUM_THREADS",
-                std::to_string(default_threads(request.cores, request.ranks)));
+  set_thread_variables(variables, request.cores, request.ranks);
   // One machine: shared memory and a local daemon, whatever allocation or network surrounds us.
   set_if_absent(variables, "OMPI_MCA_pml", "ob1");
   set_if_absent(variables, "OMPI_MCA_btl", "self,vader");

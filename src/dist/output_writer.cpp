@@ -70,8 +70,7 @@ OutputWriter::~OutputWriter() {
 
 void OutputWriter::write_on(const std::shared_ptr<State>& state) {
   sigset_t signals;
-  sigfillset(&signals);
-  sigdelset(&signals, SIGPIPE);  // ends the process, as it does without this thread
+  sigfillset(&signals);  // SIGPIPE too: a reader that has gone is a failed write
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::unique_lock lock(state->mutex);
   while (true) {

@@ -11,7 +11,7 @@
 namespace longhaul::dist {
 
 /// Writes in the order of add(). A descriptor that fails (nobody reads any more) takes everything
-/// and keeps nothing, unless SIGPIPE ends the process.
+/// and keeps nothing.
 class OutputWriter {
  public:
   /// `fd` stays open for as long as the process lives: a write that hangs is left behind with it.

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "dist/stop_request.h"
 #include "dist/variables.h"
 
 namespace longhaul::dist {
@@ -68,7 +69,7 @@ void report_failure(std::int64_t rank, int status) {
 /// never came up. Ranks that were asked to stop end one by one, and the last may still be saving.
 void end_the_others(const std::vector<RankProcess>& ranks, int status) {
   constexpr timespec kGrace{.tv_sec = 2, .tv_nsec = 0};
-  for (const int stop : {SIGHUP, SIGINT, SIGTERM}) {
+  for (const int stop : kStopSignals) {
     if (exit_status(status) == 128 + stop) {
       return;
     }
@@ -92,8 +93,9 @@ void end_the_others(const std::vector<RankProcess>& ranks, int status) {
   // Whoever signals every process of the program means the launcher.
   sigset_t blocked;
   sigemptyset(&blocked);
-  sigaddset(&blocked, SIGINT);
-  sigaddset(&blocked, SIGTERM);
+  for (const int signal : kStopSignals) {
+    sigaddset(&blocked, signal);
+  }
   sigprocmask(SIG_SETMASK, &blocked, nullptr);
   int first_failure = 0;
   for (RankProcess& rank : ranks) {
@@ -137,8 +139,7 @@ std::vector<std::string> rank_environment(const RankStarterRequest& request,
   set_always(variables, "LOCAL_WORLD_SIZE", std::to_string(request.ranks_per_node));
   set_always(variables, "MASTER_ADDR", request.place.host);
   set_always(variables, "MASTER_PORT", std::to_string(request.place.port));
-  set_if_absent(variables, "OMP_NUM_THREADS",
-                std::to_string(default_threads(request.cores, request.ranks_per_node)));
+  set_thread_variables(variables, request.cores, request.ranks_per_node);
   return inherited;
 }
 

@@ -18,6 +18,8 @@ namespace longhaul::dist {
 namespace {
 
 constexpr std::int64_t kMaxRanks = 65536;
+/// More than any machine has; beyond some ten thousands libgomp crashes.
+constexpr std::int64_t kMaxThreads = 1024;
 
 std::optional<std::int64_t> parse_number(std::string_view text) {
   std::int64_t number = 0;
@@ -251,6 +253,39 @@ std::int64_t available_cores() {
     cores = std::max(1, CPU_COUNT(&set));
   }
   return std::min(cores, quota_cores().value_or(cores));
+}
+
+bool is_thread_count(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\n\r\v\f";
+  for (bool is_last = false; !is_last;) {
+    const std::size_t comma = text.find(',');
+    is_last = comma == std::string_view::npos;
+    std::string_view item = text.substr(0, comma);
+    item.remove_prefix(std::min(item.find_first_not_of(kSpace), item.size()));
+    item = item.substr(0, item.find_last_not_of(kSpace) + 1);
+    const std::optional<std::int64_t> count = parse_number(item);
+    if (!count || *count < 1 || *count > kMaxThreads) {
+      return false;
+    }
+    text.remove_prefix(is_last ? 0 : comma + 1);
+  }
+  return true;
+}
+
+void check_thread_count(const Environment& environment) {
+  constexpr const char* kName = "OMP_NUM_THREADS";
+  const std::optional<std::string> text = environment(kName);
+  if (text && !is_thread_count(*text)) {
+    throw base::UserError({.where = kName,
+                           .what = "is not a usable number of threads",
+                           .got = text->empty() ? "nothing" : *text,
+                           .expected = fmt::format("1 to {}", kMaxThreads),
+                           .hint = "Unset it to use all cores"});
+  }
+}
+
+bool has_wait_policy(const Environment& environment) {
+  return environment("OMP_WAIT_POLICY") || environment(kSpinVariable);
 }
 
 std::int64_t default_threads(std::int64_t cores, std::int64_t local_ranks) {

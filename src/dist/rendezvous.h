@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/config.h"
@@ -64,6 +65,22 @@ RankRequest read_rank_request(const Environment& environment);
 
 /// Cores that this process may use (affinity and the container's quota), at least 1.
 std::int64_t available_cores();
+
+/// True for what OpenMP takes as OMP_NUM_THREADS: a whole number from 1 to 1024, or a list of such
+/// numbers, one for each level of nesting. Needs no initialised library.
+bool is_thread_count(std::string_view text);
+
+/// UserError when OMP_NUM_THREADS is set to anything else.
+void check_thread_count(const Environment& environment);
+
+/// How long threads that wait for work spin before they sleep: what libgomp itself does once it knows
+/// that threads outnumber cores. Its default of some hundred thousand turns takes the cores that
+/// other processes (ranks among them) need, and the slowest thread then waits for its turn.
+constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
+constexpr const char* kSpinCount = "1000";
+
+/// True when the user has decided how threads wait, by either of libgomp's variables.
+bool has_wait_policy(const Environment& environment);
 
 /// Threads per rank when OMP_NUM_THREADS is not set: cores / local ranks, at least 1.
 std::int64_t default_threads(std::int64_t cores, std::int64_t local_ranks);

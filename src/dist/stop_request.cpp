@@ -38,6 +38,9 @@ void on_signal(int signal) {
   if (state.count.load() > 0 && now - state.last_ms.load() < kSameWishMs) {
     return;
   }
+  if (signal == SIGHUP && state.count.load() > 0) {
+    return;  // shell and terminal each send one, and nobody is there to be impatient
+  }
   state.last_ms = now;
   int none = 0;
   state.first_signal.compare_exchange_strong(none, signal);
@@ -54,25 +57,35 @@ void on_signal(int signal) {
 
 }  // namespace
 
+bool ignores_hangup() {
+  struct sigaction now {};
+  return sigaction(SIGHUP, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 void install_stop_handlers(const LauncherPage* launcher, RankPage* mine) {
   state.launcher = launcher;
   state.mine = mine;
+  if (launcher != nullptr && launcher->ignores_hangup != 0) {
+    std::signal(SIGHUP, SIG_IGN);  // mpirun starts ranks with the default action
+  }
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigset_t both;
-  sigemptyset(&both);
-  for (const int signal : {SIGINT, SIGTERM}) {
-    sigaction(signal, &action, nullptr);
-    sigaddset(&both, signal);
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (const int signal : kStopSignals) {
+    if (signal != SIGHUP || !ignores_hangup()) {
+      sigaction(signal, &action, nullptr);
+    }
+    sigaddset(&handled, signal);
   }
-  pthread_sigmask(SIG_UNBLOCK, &both,
+  pthread_sigmask(SIG_UNBLOCK, &handled,
                   nullptr);  // a launcher may have started us with these blocked
 }
 
 void ignore_stop_signals() {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : kStopSignals) {
     std::signal(signal, SIG_IGN);
   }
   state.mine = nullptr;

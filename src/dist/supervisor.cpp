@@ -24,6 +24,7 @@
 #include "dist/rank_starter.h"
 #include "dist/rank_watch.h"
 #include "dist/rendezvous.h"
+#include "dist/stop_request.h"
 
 namespace longhaul::dist {
 namespace {
@@ -73,6 +74,9 @@ class Signals {
     for (const int signal : {SIGINT, SIGTERM, SIGTSTP, SIGCHLD}) {
       sigaddset(&set_, signal);
     }
+    if (!ignores_hangup()) {  // blocked, it would come out of the descriptor though it is ignored
+      sigaddset(&set_, SIGHUP);
+    }
     pthread_sigmask(SIG_BLOCK, &set_, &before_);
     fd_ = signalfd(-1, &set_, SFD_NONBLOCK | SFD_CLOEXEC);
   }
@@ -94,6 +98,10 @@ class Signals {
   sigset_t before_{};
   int fd_;
 };
+
+bool is_stop(int signal) {
+  return std::find(kStopSignals.begin(), kStopSignals.end(), signal) != kStopSignals.end();
+}
 
 /// The next of what is waiting in `from`; empty when nothing is.
 std::string_view read_waiting(int from, std::array<char, 16384>& buffer) {
@@ -185,6 +193,7 @@ void Supervisor::start() {
         {.where = folder_.path().string(),
          .what = "cannot make pipes: " + std::generic_category().message(errno)});
   }
+  folder_.launcher().ignores_hangup = ignores_hangup() ? 1 : 0;
   starter_output_.emplace(pipe_ends[0]);
   const Descriptor write_end(pipe_ends[1]);
   if (options_.mpirun.empty()) {
@@ -270,7 +279,7 @@ void Supervisor::finish_output(Verdict& verdict) {
     const int signal = signals_.next();
     if (signal == SIGTSTP) {
       suspend();
-    } else if (signal == SIGINT || signal == SIGTERM) {
+    } else if (is_stop(signal)) {
       verdict.exit_code = verdict.exit_code == 0 ? 128 + signal : verdict.exit_code;
       return;
     }
@@ -310,7 +319,7 @@ void Supervisor::say(const std::string& line) { errors_.add("longhaul: " + line 
 
 void Supervisor::answer_signals() {
   while (const int signal = signals_.next()) {
-    if (signal == SIGINT || signal == SIGTERM) {
+    if (is_stop(signal)) {
       answer_stop(signal);
     } else if (signal == SIGTSTP) {
       suspend();
@@ -320,11 +329,12 @@ void Supervisor::answer_signals() {
 
 void Supervisor::answer_stop(int signal) {
   const auto now = Clock::now();
-  if (kill_at_ || (first_stop_signal_ != 0 && now - last_stop_ < kSameWish)) {
+  const bool is_first = first_stop_signal_ == 0;
+  // Shell and terminal each send a SIGHUP: a further one says nothing new.
+  if (kill_at_ || (!is_first && (signal == SIGHUP || now - last_stop_ < kSameWish))) {
     return;
   }
   last_stop_ = now;
-  const bool is_first = first_stop_signal_ == 0;
   if (is_first) {
     first_stop_signal_ = signal;
   }

@@ -28,8 +28,8 @@ struct SupervisorOptions {
 };
 
 /// Runs the ranks to their end. An output that nobody reads holds up the ranks, never the launcher;
-/// after a success it waits until everything is read. Blocks SIGINT, SIGTERM, SIGTSTP and SIGCHLD in this thread
-/// meanwhile.
+/// after a success it waits until everything is read. Blocks SIGINT, SIGTERM, SIGHUP, SIGTSTP and SIGCHLD in this
+/// thread meanwhile; a SIGHUP that is ignored stays ignored.
 ///
 /// Errors  SystemError when nothing could be started; everything later is in the verdict
 Verdict supervise(const SupervisorOptions& options);

@@ -30,7 +30,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& model_folder,
     param.trainable = false;
   }
   parameters_ = std::make_unique<model::Parameters>(std::move(registry), compute_type(compute));
-  model::load_base_weights(model_folder, *parameters_);
+  model::BaseWeights(model_folder).load(*parameters_);
   if (adapter) {
     model::load_adapter(adapter->folder, *parameters_);
   }

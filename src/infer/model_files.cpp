@@ -88,7 +88,7 @@ void adjust_config(const fs::path& config_json, const ConfigChanges& changes) {
 }
 
 void publish_model(base::PendingFolder& pending, const fs::path& final_folder) {
-  if (!fs::exists(final_folder)) {
+  if (!base::path_exists(final_folder, "--output_dir")) {
     pending.publish();
     return;
   }

@@ -27,6 +27,22 @@ at::Tensor dropped(const at::Tensor& x, const LoraDropout& dropout, std::int64_t
 
 }  // namespace
 
+void add_output_side_gradients(std::span<const LinearMember> members, double lora_scale,
+                               const at::Tensor& dy_SN, const at::Tensor& u_SR, GradSink& sink) {
+  for (const LinearMember& member : members) {
+    const at::Tensor dy = columns(dy_SN, member.outputs);
+    if (member.lora_columns.size() > 0) {
+      ops::weight_gradient(dy, columns(u_SR, member.lora_columns), lora_scale,
+                           sink.accumulator(member.lora_b_param));
+      sink.finished(member.lora_b_param);
+    }
+    if (member.bias_trained) {
+      ops::bias_gradient(dy, sink.accumulator(member.bias));
+      sink.finished(member.bias);
+    }
+  }
+}
+
 SeparateLinear::SeparateLinear(at::Tensor w, at::Tensor bias, at::Tensor lora_a, double lora_scale,
                                std::vector<LinearMember> members)
     : w_(std::move(w)),
@@ -100,18 +116,7 @@ void SeparateLinear::input_gradient(const at::Tensor& dy_SN, const at::Tensor& d
 
 void SeparateLinear::output_side_gradients(const at::Tensor& dy_SN, const at::Tensor& u_SR,
                                            GradSink& sink) const {
-  for (const LinearMember& member : members_) {
-    const at::Tensor dy = columns(dy_SN, member.outputs);
-    if (member.lora_columns.size() > 0) {
-      ops::weight_gradient(dy, columns(u_SR, member.lora_columns), lora_scale_,
-                           sink.accumulator(member.lora_b_param));
-      sink.finished(member.lora_b_param);
-    }
-    if (member.bias_trained) {
-      ops::bias_gradient(dy, sink.accumulator(member.bias));
-      sink.finished(member.bias);
-    }
-  }
+  add_output_side_gradients(members_, lora_scale_, dy_SN, u_SR, sink);
 }
 
 void SeparateLinear::lora_a_gradient(const at::Tensor& du_SR, const at::Tensor& x_SK,

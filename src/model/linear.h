@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "config/shapes.h"
@@ -31,6 +32,10 @@ struct LinearMember {
 
 /// Mask addresses of the group's LoRA input; absent when LoRA dropout is 0 or in evaluation.
 using LoraDropout = std::optional<ops::DropoutKeys>;
+
+/// d(B) and d(bias) of every member of a group: scale·dyᵀ·u and the sum of dy over the tokens.
+void add_output_side_gradients(std::span<const LinearMember> members, double lora_scale,
+                               const at::Tensor& dy_SN, const at::Tensor& u_SR, GradSink& sink);
 
 /// What a layer needs of a group of linear layers. Implementations differ in how base and adapter
 /// are multiplied.

@@ -98,7 +98,7 @@ bool is_ignorable(const std::string& name, const std::set<std::string>& tied) {
   return name.ends_with("rotary_emb.inv_freq") || tied.contains(name);
 }
 
-using Registry = std::span<const config::ParamSpec>;
+using Registry = BaseWeights::Registry;
 
 std::set<std::string> tied_names(Registry registry) {
   std::set<std::string> tied;
@@ -108,22 +108,6 @@ std::set<std::string> tied_names(Registry registry) {
     }
   }
   return tied;
-}
-
-/// Name in the model's files of a parameter's values: its own, or the embedding's for the head of a
-/// tied model whose tie was ended by a saved copy of one of the two.
-std::string source_name(const std::filesystem::path& model_folder, Registry registry,
-                        const config::ParamSpec& spec) {
-  constexpr const char* kEmbedding = "model.embed_tokens.weight";
-  if (spec.kind != config::ParamKind::kHead) {
-    return spec.name;
-  }
-  const bool is_saved =
-      spec.in_adapter || std::any_of(registry.begin(), registry.end(), [](const auto& other) {
-        return other.name == kEmbedding && other.in_adapter;
-      });
-  return is_saved && config::read_model_config(model_folder).tie_word_embeddings ? kEmbedding
-                                                                                 : spec.name;
 }
 
 void throw_if_any(std::vector<Problem> problems) {
@@ -136,7 +120,25 @@ bool is_adapter_matrix(const config::ParamSpec& spec) {
   return spec.kind == config::ParamKind::kLoraA || spec.kind == config::ParamKind::kLoraB;
 }
 
-std::vector<Problem> unused_tensors(const base::SafetensorsReader& reader, Registry registry) {
+}  // namespace
+
+BaseWeights::BaseWeights(const std::filesystem::path& model_folder)
+    : folder_(model_folder), reader_(model_folder) {}
+
+std::string BaseWeights::source_name(Registry registry, const config::ParamSpec& spec) const {
+  constexpr const char* kEmbedding = "model.embed_tokens.weight";
+  if (spec.kind != config::ParamKind::kHead) {
+    return spec.name;
+  }
+  const bool is_saved =
+      spec.in_adapter || std::any_of(registry.begin(), registry.end(), [](const auto& other) {
+        return other.name == kEmbedding && other.in_adapter;
+      });
+  return is_saved && config::read_model_config(folder_).tie_word_embeddings ? kEmbedding
+                                                                            : spec.name;
+}
+
+std::vector<Problem> BaseWeights::unused_tensors(Registry registry) const {
   std::set<std::string> known;
   for (const config::ParamSpec& spec : registry) {
     if (!is_adapter_matrix(spec)) {
@@ -145,7 +147,7 @@ std::vector<Problem> unused_tensors(const base::SafetensorsReader& reader, Regis
   }
   const std::set<std::string> tied = tied_names(registry);
   std::vector<Problem> problems;
-  for (const auto& [name, file] : reader.tensors()) {
+  for (const auto& [name, file] : reader_.tensors()) {
     if (!known.contains(name) && !is_ignorable(name, tied)) {
       problems.push_back({.where = file.file->path().string(),
                           .what = "tensor " + name + " is not used by this model",
@@ -155,59 +157,47 @@ std::vector<Problem> unused_tensors(const base::SafetensorsReader& reader, Regis
   return problems;
 }
 
-Problem missing_tensor(const std::filesystem::path& model_folder, const config::ParamSpec& spec) {
-  return {.where = model_folder.string(), .what = "tensor " + spec.name + " is missing"};
-}
-
-}  // namespace
-
-void check_base_weights(const std::filesystem::path& model_folder, Registry registry) {
-  const base::SafetensorsReader reader(model_folder);
-  std::vector<Problem> problems = unused_tensors(reader, registry);
-  for (const config::ParamSpec& spec : registry) {
-    if (spec.tied_to || is_adapter_matrix(spec)) {
-      continue;
-    }
-    const auto entry = reader.tensors().find(source_name(model_folder, registry, spec));
-    if (entry == reader.tensors().end()) {
-      problems.push_back(missing_tensor(model_folder, spec));
-    } else if (auto problem = check_header(entry->second, spec.name, spec)) {
-      problems.push_back(*std::move(problem));
-    }
-  }
-  throw_if_any(std::move(problems));
-}
-
-void load_base_weights(const std::filesystem::path& model_folder, Parameters& parameters) {
-  const base::SafetensorsReader reader(model_folder);
-  const Registry registry = parameters.registry();
-  std::vector<Problem> problems = unused_tensors(reader, registry);
+void BaseWeights::walk(Registry registry, const Visit& visit) const {
+  std::vector<Problem> problems = unused_tensors(registry);
   for (std::size_t i = 0; i < registry.size(); ++i) {
     const config::ParamSpec& spec = registry[i];
     if (spec.tied_to || is_adapter_matrix(spec)) {
       continue;
     }
-    const auto entry = reader.tensors().find(source_name(model_folder, registry, spec));
-    if (entry == reader.tensors().end()) {
-      problems.push_back(missing_tensor(model_folder, spec));
-      continue;
-    }
-    if (auto problem = check_tensor(entry->second, spec.name, spec)) {
+    const auto entry = reader_.tensors().find(source_name(registry, spec));
+    if (entry == reader_.tensors().end()) {
+      problems.push_back(
+          {.where = folder_.string(), .what = "tensor " + spec.name + " is missing"});
+    } else if (auto problem =
+                   visit(static_cast<std::int64_t>(i), entry->second, problems.empty())) {
       problems.push_back(*std::move(problem));
-      continue;
-    }
-    if (problems.empty()) {
-      assign_and_forget(entry->second, static_cast<std::int64_t>(i), parameters);
     }
   }
   throw_if_any(std::move(problems));
 }
 
-std::string weights_fingerprint(const std::filesystem::path& model_folder) {
+void BaseWeights::check(Registry registry) const {
+  walk(registry, [&](std::int64_t param, const base::TensorView& file, bool /*all_good*/) {
+    const config::ParamSpec& spec = registry[static_cast<std::size_t>(param)];
+    return check_header(file, spec.name, spec);
+  });
+}
+
+void BaseWeights::load(Parameters& parameters) const {
+  walk(parameters.registry(), [&](std::int64_t param, const base::TensorView& file, bool all_good) {
+    const config::ParamSpec& spec = parameters.registry()[static_cast<std::size_t>(param)];
+    auto problem = check_tensor(file, spec.name, spec);
+    if (!problem && all_good) {
+      assign_and_forget(file, param, parameters);
+    }
+    return problem;
+  });
+}
+
+std::string BaseWeights::fingerprint() const {
   constexpr std::size_t kSampleBytes = 4096;
-  const base::SafetensorsReader reader(model_folder);
   std::string text;
-  for (const auto& [name, file] : reader.tensors()) {
+  for (const auto& [name, file] : reader_.tensors()) {
     text += fmt::format("{} {} {}", name, base::safetensors_name(file.dtype), file.shape);
     const std::size_t size = file.bytes.size();
     const std::size_t count = std::min(size, kSampleBytes);

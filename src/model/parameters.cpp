@@ -67,6 +67,7 @@ Parameters::Parameters(std::vector<config::ParamSpec> registry, at::ScalarType c
   }
   plan_segments(groups);
   allocate(groups);
+  list_copies();
 }
 
 void Parameters::plan_segments(const std::vector<std::vector<std::int64_t>>& groups) {
@@ -233,26 +234,26 @@ at::Tensor Parameters::fused(const std::vector<std::int64_t>& params) const {
   return first.as_strided(shape, strides);
 }
 
-void Parameters::refresh_compute() {
-  // One call for all of them: there are hundreds of small ones.
-  std::vector<at::Tensor> computes;
-  std::vector<at::Tensor> masters;
-  std::vector<at::Tensor> scaled;
+void Parameters::list_copies() {
   for (const FlatSegment& segment : segments_) {
     const Place& place = places_[static_cast<std::size_t>(segment.param)];
     if (!place.aliases) {
-      computes.push_back(place.compute);
-      masters.push_back(place.master);
+      copies_.push_back(place.compute);
+      copied_masters_.push_back(place.master);
     }
     if (place.scale != 1) {
-      scaled.push_back(place.compute);
+      scaled_copies_.push_back(place.compute);
     }
   }
-  if (!computes.empty()) {
-    at::_foreach_copy_(computes, masters);
+}
+
+void Parameters::refresh_compute() {
+  // One call for all of them: there are hundreds of small ones.
+  if (!copies_.empty()) {
+    at::_foreach_copy_(copies_, copied_masters_);
   }
-  if (!scaled.empty()) {
-    at::_foreach_mul_(scaled, *slab_scale_);
+  if (!scaled_copies_.empty()) {
+    at::_foreach_mul_(scaled_copies_, *slab_scale_);
   }
 }
 

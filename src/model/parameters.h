@@ -84,6 +84,7 @@ class Parameters {
   [[nodiscard]] std::int64_t sibling(std::int64_t weight, const std::string& name) const;
   void plan_segments(const std::vector<std::vector<std::int64_t>>& groups);
   void allocate(const std::vector<std::vector<std::int64_t>>& groups);
+  void list_copies();
   [[nodiscard]] std::int64_t owner_of(std::int64_t param) const;
 
   std::vector<config::ParamSpec> registry_;
@@ -94,6 +95,10 @@ class Parameters {
   std::map<std::string, std::int64_t> by_name_;
   std::vector<Place> places_;
   std::vector<FlatSegment> segments_;
+  // What refresh_compute writes: compute copies and their masters, and the copies in slabs.
+  std::vector<at::Tensor> copies_;
+  std::vector<at::Tensor> copied_masters_;
+  std::vector<at::Tensor> scaled_copies_;
   at::Tensor flat_master_;
   at::Tensor flat_gradient_;
 };

@@ -55,19 +55,7 @@ void SlabLinear::input_gradient(const at::Tensor& /*dy_SN*/, const at::Tensor& d
 
 void SlabLinear::output_side_gradients(const at::Tensor& dy_SN, const at::Tensor& u_SR,
                                        GradSink& sink) const {
-  for (const LinearMember& member : members_) {
-    const at::Tensor dy = dy_SN.narrow(1, member.outputs.begin, member.outputs.size());
-    if (member.lora_columns.size() > 0) {
-      ops::weight_gradient(dy,
-                           u_SR.narrow(1, member.lora_columns.begin, member.lora_columns.size()),
-                           lora_scale_, sink.accumulator(member.lora_b_param));
-      sink.finished(member.lora_b_param);
-    }
-    if (member.bias_trained) {
-      ops::bias_gradient(dy, sink.accumulator(member.bias));
-      sink.finished(member.bias);
-    }
-  }
+  add_output_side_gradients(members_, lora_scale_, dy_SN, u_SR, sink);
 }
 
 void SlabLinear::lora_a_gradient(const at::Tensor& du_SR, const at::Tensor& x_SK,

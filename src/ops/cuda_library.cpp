@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "base/error.h"
+#include "base/program.h"
 #include "ops/backend.h"
 
 namespace longhaul::ops {
@@ -14,10 +15,7 @@ void* opened_library =
     nullptr;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): the process's own
 }  // namespace
 
-fs::path cuda_library_path() {
-  std::error_code ignored;
-  return fs::read_symlink("/proc/self/exe", ignored).parent_path() / "liblonghaul_cuda.so";
-}
+fs::path cuda_library_path() { return base::program_folder() / "liblonghaul_cuda.so"; }
 
 void load_cuda_backend(int device, const fs::path& library) {
   const fs::path path = library.empty() ? cuda_library_path() : library;

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -187,6 +190,29 @@ OrderedJson whole_if_possible(double value) {
              : OrderedJson(value);
 }
 
+/// The model's name in a folder or hub id.
+std::string model_name(const fs::path& path) {
+  constexpr std::string_view kCachePrefix = "models--";
+  const fs::path normal = path.lexically_normal();
+  const fs::path folder = normal.has_filename() ? normal : normal.parent_path();
+  const std::string repository = folder.parent_path().parent_path().filename().string();
+  if (folder.parent_path().filename() == "snapshots" && repository.starts_with(kCachePrefix)) {
+    return repository.substr(repository.rfind("--") + 2);
+  }
+  return folder.filename().string();
+}
+
+/// As written, and with links followed where there is such a folder.
+std::set<std::string> model_names(const std::string& path) {
+  std::error_code is_no_folder;
+  const fs::path real = fs::canonical(path, is_no_folder);
+  std::set<std::string> names{model_name(is_no_folder ? fs::path(path) : real)};
+  if (fs::path(path).lexically_normal() != ".") {
+    names.insert(model_name(path));
+  }
+  return names;
+}
+
 }  // namespace
 
 void write_adapter_config(const fs::path& folder, const AdapterConfig& config) {
@@ -243,6 +269,16 @@ AdapterConfig read_adapter_config(const fs::path& folder) {
     throw base::UserError(reader.problems());
   }
   return config;
+}
+
+bool is_same_model(const std::string& one, const std::string& other) {
+  if (one.empty() || other.empty()) {
+    return true;
+  }
+  const std::set<std::string> names = model_names(one);
+  const std::set<std::string> others = model_names(other);
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return others.contains(name); });
 }
 
 std::string adapter_tensor_name(AdapterPart part, const std::string& target) {

@@ -35,6 +35,11 @@ void write_adapter_config(const std::filesystem::path& folder, const AdapterConf
 /// supported (DoRA, biases, rank patterns …), and anything missing or mistyped.
 AdapterConfig read_adapter_config(const std::filesystem::path& folder);
 
+/// True when two folders or hub ids may be the same model by their names: the last part, links
+/// followed or not; `Org/Name` for a snapshot in a hub's cache (`models--Org--Name/snapshots/…`).
+/// An empty one says nothing and is the same as any.
+bool is_same_model(const std::string& one, const std::string& other);
+
 enum class AdapterPart { kLoraA, kLoraB, kSaved };
 /// What one tensor of adapter_model.safetensors is.
 struct AdapterTensor {

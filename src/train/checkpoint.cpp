@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/path_state.h"
 #include "config/options.h"
 #include "config/version.h"
 #include "train/checkpoint_files.h"
@@ -25,7 +26,7 @@ constexpr const char* kModelFiles[] = {
 
 void copy_model_files(const fs::path& from, const fs::path& to) {
   for (const char* name : kModelFiles) {
-    if (fs::exists(from / name)) {
+    if (base::path_exists(from / name, "--model")) {
       base::write_file_atomically(to / name, base::read_file(from / name));
     }
   }
@@ -58,7 +59,7 @@ void write_training_state(const fs::path& folder, const RunIdentity& identity,
 
 std::int64_t check_resumable(const fs::path& checkpoint, const RunIdentity& identity) {
   const fs::path path = checkpoint / kTrainingStateFile;
-  if (!fs::exists(path)) {
+  if (!base::path_exists(path, "--resume_from_checkpoint")) {
     throw base::UserError(base::Problem{
         .where = checkpoint.string(),
         .what = "the checkpoint has no training state",

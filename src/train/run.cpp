@@ -112,13 +112,17 @@ class Run {
     const base::Dtype dtype = compute_dtype(config_, model_config_);
     const std::vector<config::ParamSpec> registry =
         config::build_registry(model_config_, tuning_.spec);
-    model::check_base_weights(config_.model.model, registry);
+    weights_.emplace(config_.model.model);
+    weights_->check(registry);
     parameters_ = std::make_unique<model::Parameters>(registry, ops::torch_type(dtype), device_,
                                                       slab_scale(dtype));
     make_plan(dtype);
-    model::load_base_weights(config_.model.model, *parameters_);
+    weights_->load(*parameters_);
     if (!config_.tuning.adapters.empty()) {
       model::load_adapter(config_.tuning.adapters, *parameters_);
+      if (!tuning_.note.empty()) {
+        say(tuning_.note);
+      }
     } else {
       model::init_lora(static_cast<std::uint64_t>(config_.train.seed), *parameters_);
     }
@@ -181,7 +185,10 @@ class Run {
 
   /// Step to go on from; 0 for a fresh run.
   std::int64_t resume() {
-    identity_ = make_identity(config_, tuning_, text_, datasets_->report.fingerprint);
+    identity_ =
+        make_identity(config_, tuning_, text_,
+                      {.data = datasets_->report.fingerprint, .weights = weights_->fingerprint()});
+    weights_.reset();  // everything has been read: the files are closed
     if (config_.output.resume_from_checkpoint.empty()) {
       return 0;
     }
@@ -284,6 +291,7 @@ class Run {
   std::optional<LrSchedule> lr_;
   dist::ProcessGroup group_;
   at::Device device_ = at::kCPU;
+  std::optional<model::BaseWeights> weights_;  // until the parameters are loaded
   std::unique_ptr<model::Parameters> parameters_;
   plan::MemoryPlan plan_;
   std::unique_ptr<AdamW> optimizer_;

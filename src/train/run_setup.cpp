@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <set>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "config/validate.h"
-#include "model/loader.h"
 #include "text/choose_template.h"
 
 namespace longhaul::train {
@@ -34,8 +34,9 @@ std::vector<std::string> target_names(const config::ModelConfig& model,
 }
 
 std::string base_model_name(const config::Config& config) {
-  return fs::exists(config.model.model) ? fs::canonical(config.model.model).string()
-                                        : config.model.model;
+  std::error_code is_no_folder;
+  const fs::path folder = fs::canonical(config.model.model, is_no_folder);
+  return is_no_folder ? config.model.model : folder.string();
 }
 
 config::LoraSpec lora_from_adapter(const AdapterConfig& adapter, const config::ModelConfig& model) {
@@ -153,6 +154,10 @@ TuningSetup make_tuning_setup(const config::Config& config, const config::ModelC
   } else {
     const AdapterConfig adapter = read_adapter_config(config.tuning.adapters);
     setup.spec.lora = lora_from_adapter(adapter, model);
+    if (!is_same_model(adapter.base_model, config.model.model)) {
+      setup.note = fmt::format("note: the adapter was trained on {}, --model is {}",
+                               adapter.base_model, config.model.model);
+    }
     std::vector<Problem> problems = adapter_conflicts(config, model, *setup.spec.lora);
     if (!problems.empty()) {
       throw base::UserError(std::move(problems));
@@ -172,14 +177,14 @@ TuningSetup make_tuning_setup(const config::Config& config, const config::ModelC
 }
 
 RunIdentity make_identity(const config::Config& config, const TuningSetup& tuning,
-                          const TextSetup& text, const std::string& data_fingerprint) {
+                          const TextSetup& text, const Fingerprints& fingerprints) {
   const config::TrainOptions& train = config.train;
   RunIdentity identity;
   identity["model (config.json)"] =
       base::checksum_file(fs::path(config.model.model) / "config.json");
-  identity["model weights"] = model::weights_fingerprint(config.model.model);
+  identity["model weights"] = fingerprints.weights;
   identity["train_type"] = config.tuning.train_type;
-  identity["data"] = data_fingerprint;
+  identity["data"] = fingerprints.data;
   identity["template and tokenizer"] = text.encoder->identity();
   identity["max_length"] = config.max_length;
   identity["row length"] = config.row_length;

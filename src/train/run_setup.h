@@ -33,15 +33,22 @@ TextSetup make_text_setup(const config::Config& config, const config::ModelConfi
 struct TuningSetup {
   config::TuningSpec spec;
   std::optional<AdapterConfig> adapter;  // absent with full fine-tuning
+  std::string note;  // names both models when --adapters was made for another base; else empty
 };
 
 /// From the options, or from `--adapters` (UserError listing explicit options that mean something
 /// else).
 TuningSetup make_tuning_setup(const config::Config& config, const config::ModelConfig& model);
 
+/// What stands for the data sets and for the base weights in a run's identity.
+struct Fingerprints {
+  std::string data;
+  std::string weights;
+};
+
 /// The fields that a resumed run must share with the run that wrote the checkpoint.
 RunIdentity make_identity(const config::Config& config, const TuningSetup& tuning,
-                          const TextSetup& text, const std::string& data_fingerprint);
+                          const TextSetup& text, const Fingerprints& fingerprints);
 
 /// Element type of weights and activations.
 base::Dtype compute_dtype(const config::Config& config, const config::ModelConfig& model);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/path_state.h"
 #include "base/safetensors.h"
 #include "model/loader.h"
 #include "ops/scalar_type.h"
@@ -140,7 +141,7 @@ void write_optimizer(const fs::path& folder, const model::Parameters& parameters
 
 void read_optimizer(const fs::path& folder, model::Parameters& parameters, AdamW& optimizer) {
   const fs::path path = folder / kOptimizerFile;
-  if (!fs::exists(path)) {
+  if (!base::path_exists(path, "--resume_from_checkpoint")) {
     throw base::UserError(base::Problem{
         .where = folder.string(),
         .what = "the checkpoint has no optimizer state",

@@ -102,6 +102,7 @@ TEST(WriteFileAtomically, OnAFullDiskKeepsTheOldFileAndLeavesNothingElse) {
     const std::string message = message_of<SystemError>(
         [&] { write_file_atomically(scratch / "f", std::string(5000, 'x')); });
     EXPECT_NE(message.find((scratch / "f").string()), std::string::npos) << message;
+    EXPECT_NE(message.find("ulimit -f"), std::string::npos) << message;
   }
   EXPECT_EQ(get_file(scratch / "f"), "old");
   EXPECT_EQ(num_entries(scratch.path()), 1U);

@@ -18,6 +18,9 @@
     error~ REGEX                the same, searched
     out REGEX                   searched in standard output (several: each must be found)
     only REGEX                  every line of standard output matches it wholly
+    alone                       the program runs as a copy, with none of its shared objects near it
+    stdout /dev/full            standard output goes to that file
+    unread                      standard output is a pipe that nobody reads any more; `exit -13` is the signal SIGPIPE
     leaves nothing              the case writes no file, though it succeeds
     within 10                   seconds, 20 by default
 
@@ -27,11 +30,13 @@ output and leave no new file or folder behind, and nothing may outlive the case.
 Usage: run_cases.py PROGRAM FILE [CASE-REGEX]
 """
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,6 +58,9 @@ class Case:
     out: list = dataclasses.field(default_factory=list)
     only: str = ""
     leaves_nothing: bool = False
+    alone: bool = False
+    unread: bool = False
+    stdout: str = ""
     within: float = 20.0
 
 
@@ -107,6 +115,10 @@ def read_step(path, number, key, value, case):
         case.only = value
     elif key == "leaves":
         case.leaves_nothing = True
+    elif key in ("alone", "unread"):
+        setattr(case, key, True)
+    elif key == "stdout":
+        case.stdout = value
     elif key == "within":
         case.within = float(value)
     else:
@@ -165,6 +177,26 @@ def put(target, content):
         target.write_text(content, encoding="utf-8")
 
 
+def place_of(program, case, stack):
+    """The program itself, or a copy so deep in a folder of its own that what it looks for near itself is not there."""
+    if not case.alone:
+        return program
+    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "without" / "objects"
+    folder.mkdir(parents=True)
+    return shutil.copy(program, folder)
+
+
+def output_of(case, stack):
+    if case.stdout:
+        return stack.enter_context(open(case.stdout, "w"))
+    if case.unread:
+        reader, writer = os.pipe()
+        os.close(reader)
+        stack.callback(os.close, writer)
+        return writer
+    return subprocess.PIPE
+
+
 def run(program, case):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -178,10 +210,13 @@ def run(program, case):
                 env[key] = value.replace("{here}", name)
         start = time.monotonic()
         try:
-            result = subprocess.run([program, *case.words], cwd=folder, env=env, capture_output=True, text=True, errors="replace",
-                                    stdin=subprocess.DEVNULL, timeout=case.within + 30, check=False)
+            with contextlib.ExitStack() as stack:
+                result = subprocess.run([place_of(program, case, stack), *case.words], cwd=folder, env=env, text=True,
+                                        errors="replace", stdin=subprocess.DEVNULL, stdout=output_of(case, stack),
+                                        stderr=subprocess.PIPE, timeout=case.within + 30, check=False)
         except subprocess.TimeoutExpired:
             return ["does not end"]
+        result.stdout = result.stdout or ""
         return check(case, result, time.monotonic() - start, snapshot(folder) - before)
 
 

@@ -49,6 +49,15 @@ TEST(Mpirun, KeepsTheUsersVariablesAndAddsItsOwn) {
   EXPECT_THAT(variables, Contains("OMPI_MCA_btl_vader_single_copy_mechanism=none"));
 }
 
+TEST(Mpirun, LetsThreadsSleepSoonUnlessTheUserHasDecided) {
+  EXPECT_THAT(mpirun_environment(request_for(3, {}), {}), Contains("GOMP_SPINCOUNT=1000"));
+  for (const char* own : {"OMP_WAIT_POLICY=active", "GOMP_SPINCOUNT=100"}) {
+    const auto policies = mpirun_environment(request_for(3, {}), {own});
+    EXPECT_THAT(policies, Contains(own));
+    EXPECT_THAT(policies, Not(Contains("GOMP_SPINCOUNT=1000")));
+  }
+}
+
 TEST(Mpirun, RespectsOmpNumThreads) {
   const auto variables = mpirun_environment(request_for(3, {}), {"OMP_NUM_THREADS=7"});
   EXPECT_THAT(variables, Contains("OMP_NUM_THREADS=7"));

@@ -173,5 +173,28 @@ TEST(Rendezvous, GivesRanksOfMpirunAndSrunACommonFolder) {
             std::nullopt);
 }
 
+TEST(ThreadCount, IsWhatOpenMpTakes) {
+  for (const char* good : {"1", "2", "1024", "4,2", " 8 ", "4, 2 ,1"}) {
+    EXPECT_TRUE(is_thread_count(good)) << good;
+  }
+  for (const char* bad : {"", " ", "0", "-1", "1025", "100000", "99999999999999999999", "abc", "2x",
+                          "2.0", "4,", ",4", "4,,2", "4;2", "4,0"}) {
+    EXPECT_FALSE(is_thread_count(bad)) << bad;
+  }
+}
+
+TEST(ThreadCount, IsRefusedWithNameValueAndRange) {
+  EXPECT_NO_THROW(check_thread_count(environment_of({})));
+  EXPECT_NO_THROW(check_thread_count(environment_of({{"OMP_NUM_THREADS", "4,2"}})));
+  try {
+    check_thread_count(environment_of({{"OMP_NUM_THREADS", "100000"}}));
+    FAIL();
+  } catch (const base::UserError& error) {
+    EXPECT_STREQ(error.what(),
+                 "OMP_NUM_THREADS: is not a usable number of threads (got 100000, expected 1 to "
+                 "1024). Unset it to use all cores");
+  }
+}
+
 }  // namespace
 }  // namespace longhaul::dist

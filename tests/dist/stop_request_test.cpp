@@ -38,6 +38,57 @@ TEST(StopRequest, EndsTheProcessBeforeTheFirstStepHasEnded) {
               raise(SIGTERM);
             }),
             143);
+  EXPECT_EQ(status_of([] {
+              install_stop_handlers(nullptr, nullptr);
+              raise(SIGHUP);
+            }),
+            129);
+}
+
+TEST(StopRequest, AClosedTerminalIsOneWishHoweverOftenItIsSaid) {
+  EXPECT_EQ(status_of([] {
+              install_stop_handlers(nullptr, nullptr);
+              first_step_has_ended();
+              raise(SIGHUP);
+              pass_time();
+              raise(SIGHUP);
+              const StopRequest request = stop_requested();
+              _exit(request.count == 1 ? request.exit_code() : 1);
+            }),
+            129);
+}
+
+TEST(StopRequest, ASignalAfterAClosedTerminalIsTheSecondOne) {
+  EXPECT_EQ(status_of([] {
+              install_stop_handlers(nullptr, nullptr);
+              first_step_has_ended();
+              raise(SIGHUP);
+              pass_time();
+              raise(SIGTERM);
+            }),
+            129);
+}
+
+TEST(StopRequest, AHangupThatNohupIgnoresStaysIgnored) {
+  EXPECT_EQ(status_of([] {
+              std::signal(SIGHUP, SIG_IGN);
+              install_stop_handlers(nullptr, nullptr);
+              raise(SIGHUP);
+              _exit(stop_requested().count == 0 ? 0 : 1);
+            }),
+            0);
+}
+
+TEST(StopRequest, ARankIgnoresHangupsWhenItsLauncherDoes) {
+  EXPECT_EQ(status_of([] {
+              LauncherPage launcher;
+              RankPage mine;
+              launcher.ignores_hangup = 1;
+              install_stop_handlers(&launcher, &mine);
+              raise(SIGHUP);
+              _exit(mine.stop_signal == 0 && stop_requested().count == 0 ? 0 : 1);
+            }),
+            0);
 }
 
 TEST(StopRequest, IsAWishAfterTheFirstStep) {

@@ -281,6 +281,9 @@ void expect_stop_after_step(int signal, bool to_group, int status) {
 TEST_F(Launcher, FinishesTheStepAfterCtrlC) { expect_stop_after_step(SIGINT, false, 130); }
 TEST_F(Launcher, FinishesTheStepAfterCtrlCToTheGroup) { expect_stop_after_step(SIGINT, true, 130); }
 TEST_F(Launcher, FinishesTheStepAfterSigterm) { expect_stop_after_step(SIGTERM, false, 143); }
+TEST_F(Launcher, FinishesTheStepWhenTheTerminalIsClosed) {
+  expect_stop_after_step(SIGHUP, true, 129);
+}
 
 TEST_F(Launcher, FinishesTheStepWhenOneRankIsSignalled) {
   ProbeRun run({"train"}, {{"NPROC_PER_NODE", "2"}});

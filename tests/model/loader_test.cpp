@@ -62,7 +62,7 @@ void expect_loaded(const Parameters& parameters, const NamedTensors& tensors) {
 
 std::string load_error(const test::ScratchFolder& folder, Parameters& parameters) {
   return test::message_of<base::UserError>(
-      [&] { model::load_base_weights(folder.path(), parameters); });
+      [&] { model::BaseWeights(folder.path()).load(parameters); });
 }
 
 TEST(Loader, ReadsEveryElementTypeIntoEveryComputeType) {
@@ -73,7 +73,7 @@ TEST(Loader, ReadsEveryElementTypeIntoEveryComputeType) {
         Parameters parameters = make("qwen2", tuning, compute);
         const NamedTensors tensors = base_tensors(parameters, file);
         testing::write_tensors(folder / "model.safetensors", tensors);
-        model::load_base_weights(folder.path(), parameters);
+        model::BaseWeights(folder.path()).load(parameters);
         expect_loaded(parameters, tensors);
       }
     }
@@ -85,7 +85,7 @@ TEST(Loader, ReadsShardsThroughTheirIndex) {
   Parameters parameters = make("smol", Tuning::kFull);
   const NamedTensors tensors = base_tensors(parameters);
   testing::write_sharded(folder.path(), tensors, 3);
-  model::load_base_weights(folder.path(), parameters);
+  model::BaseWeights(folder.path()).load(parameters);
   expect_loaded(parameters, tensors);
 }
 
@@ -96,7 +96,7 @@ TEST(Loader, IgnoresTheTiedHeadAndRotaryBuffers) {
   tensors["lm_head.weight"] = at::full({50, 24}, NAN);
   tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({2});
   testing::write_tensors(folder / "model.safetensors", tensors);
-  model::load_base_weights(folder.path(), parameters);
+  model::BaseWeights(folder.path()).load(parameters);
   tensors.erase("lm_head.weight");
   expect_loaded(parameters, tensors);
 }
@@ -132,13 +132,13 @@ TEST(Loader, ChecksHeadersBeforeAnythingIsAllocated) {
   const Parameters parameters = make("llama", Tuning::kLora);
   NamedTensors tensors = base_tensors(parameters);
   testing::write_tensors(folder / "model.safetensors", tensors);
-  EXPECT_NO_THROW(model::check_base_weights(folder.path(), parameters.registry()));
+  EXPECT_NO_THROW(model::BaseWeights(folder.path()).check(parameters.registry()));
   tensors.erase("lm_head.weight");
   tensors["model.norm.weight"] = at::randn({23});
   tensors["model.layers.2.mlp.up_proj.weight"] = at::randn({36, 24});
   testing::write_tensors(folder / "model.safetensors", tensors);
   const std::string error = test::message_of<base::UserError>(
-      [&] { model::check_base_weights(folder.path(), parameters.registry()); });
+      [&] { model::BaseWeights(folder.path()).check(parameters.registry()); });
   EXPECT_THAT(error, HasSubstr("tensor lm_head.weight is missing"));
   EXPECT_THAT(error, HasSubstr("tensor model.norm.weight has another shape"));
   EXPECT_THAT(error, HasSubstr("tensor model.layers.2.mlp.up_proj.weight is not used"));
@@ -148,12 +148,12 @@ TEST(Loader, FingerprintsTellWeightsApart) {
   const test::ScratchFolder folder;
   NamedTensors tensors = base_tensors(make("llama", Tuning::kLora));
   testing::write_tensors(folder / "model.safetensors", tensors);
-  const std::string first = model::weights_fingerprint(folder.path());
-  EXPECT_EQ(model::weights_fingerprint(folder.path()), first);
+  const std::string first = model::BaseWeights(folder.path()).fingerprint();
+  EXPECT_EQ(model::BaseWeights(folder.path()).fingerprint(), first);
   at::Tensor& norm = tensors["model.norm.weight"];
   norm[norm.numel() - 1] += 1;
   testing::write_tensors(folder / "model.safetensors", tensors);
-  EXPECT_NE(model::weights_fingerprint(folder.path()), first);
+  EXPECT_NE(model::BaseWeights(folder.path()).fingerprint(), first);
 }
 
 TEST(Loader, FindsValuesThatAreNotFiniteInEveryType) {
@@ -208,7 +208,7 @@ TEST(Loader, FillsBothEndsOfATiedModelWhenOneIsSavedWithTheAdapter) {
         tensors["lm_head.weight"] = at::full({50, 24}, 3.0);  // of no use to a tied model
       }
       testing::write_tensors(folder / "model.safetensors", tensors);
-      model::load_base_weights(folder.path(), parameters);
+      model::BaseWeights(folder.path()).load(parameters);
       tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];
       expect_loaded(parameters, tensors);
       EXPECT_NE(parameters.compute(parameters.find("lm_head.weight")).data_ptr(),

@@ -174,6 +174,21 @@ TEST_F(AdapterConfigFaults, RefusesAMissingFileAndOtherJson) {
             std::string::npos);
 }
 
+TEST(BaseModel, IsTheSameByTheLastPartOfItsName) {
+  const ScratchFolder scratch;
+  std::filesystem::create_directories(scratch / "real/Qwen3-0.6B");
+  std::filesystem::create_directory_symlink(scratch / "real/Qwen3-0.6B", scratch / "link");
+  const std::string folder = (scratch / "real/Qwen3-0.6B").string();
+  EXPECT_TRUE(is_same_model(folder, "Qwen/Qwen3-0.6B"));
+  EXPECT_TRUE(is_same_model(folder + "/", "/elsewhere/Qwen3-0.6B"));
+  EXPECT_TRUE(is_same_model((scratch / "link").string(), "Qwen/Qwen3-0.6B"));
+  EXPECT_TRUE(is_same_model((scratch / "link").string(), "/elsewhere/link"));
+  EXPECT_TRUE(is_same_model("/cache/models--Qwen--Qwen3-0.6B/snapshots/0a1b", folder));
+  EXPECT_TRUE(is_same_model("", folder));
+  EXPECT_FALSE(is_same_model(folder, "Qwen/Qwen3-0.6B-Base"));
+  EXPECT_FALSE(is_same_model(folder, "/elsewhere/Qwen3-0.6B/other"));
+}
+
 TEST(AdapterTensorNames, AreThoseOfPeft) {
   EXPECT_EQ(adapter_tensor_name(AdapterPart::kLoraA, "model.layers.0.self_attn.q_proj"),
             "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");

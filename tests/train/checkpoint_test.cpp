@@ -218,5 +218,11 @@ TEST(ResumeIdentity, AFolderWithoutTrainingStateIsRefused) {
               HasSubstr("not the state of a training run"));
 }
 
+TEST(ResumeIdentity, AFolderThatCannotBeLookedAtIsRefused) {
+  const std::filesystem::path unreadable = std::string(300, 'x');
+  EXPECT_THAT(test::message_of<base::UserError>([&] { check_resumable(unreadable, {}); }),
+              HasSubstr("--resume_from_checkpoint: cannot be looked at: File name too long"));
+}
+
 }  // namespace
 }  // namespace longhaul::train

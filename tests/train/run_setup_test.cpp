@@ -123,6 +123,22 @@ TEST(TuningSetup, TakesEverythingFromAnAdapterThatItStartsFrom) {
   EXPECT_EQ(setup.adapter->target_modules.size(), 7U);
 }
 
+TEST(TuningSetup, NotesAnAdapterOfABaseModelWithAnotherName) {
+  const WithAdapter start;
+  const std::filesystem::path folder = start.run.path("adapter");
+  const auto note_for = [&](const std::string& base_model) {
+    AdapterConfig adapter = read_adapter_config(folder);
+    adapter.base_model = base_model;
+    write_adapter_config(folder, adapter);
+    return make_tuning_setup(start.config(), start.run.model()).note;
+  };
+  EXPECT_EQ(note_for(start.run.path("model").string()), "");
+  EXPECT_EQ(note_for("Org/model"), "");
+  EXPECT_EQ(note_for(""), "");
+  EXPECT_EQ(note_for("Org/Another"), "note: the adapter was trained on Org/Another, --model is " +
+                                         start.run.path("model").string());
+}
+
 TEST(TuningSetup, AcceptsExplicitOptionsThatSayTheSameAsTheAdapter) {
   const WithAdapter start;
   const TuningSetup setup = make_tuning_setup(
@@ -146,10 +162,11 @@ TEST(TuningSetup, ListsEveryExplicitOptionThatSaysSomethingElse) {
   }
 }
 
-RunIdentity identity(const TinyRun& run, const Words& extra, const std::string& data = "data") {
+RunIdentity identity(const TinyRun& run, const Words& extra,
+                     const Fingerprints& fingerprints = {.data = "data", .weights = "weights"}) {
   const config::Config config = run.config("out", extra);
   return make_identity(config, make_tuning_setup(config, run.model()),
-                       make_text_setup(config, run.model()), data);
+                       make_text_setup(config, run.model()), fingerprints);
 }
 
 TEST(Identity, DoesNotDependOnWhatMayDiffer) {
@@ -201,7 +218,8 @@ TEST(Identity, NamesEverythingThatMustBeEqual) {
                                                {"--train_type", "full"}}) {
     EXPECT_NE(identity(run, words), plain) << words.front() << " " << words.back();
   }
-  EXPECT_NE(identity(run, {}, "other data"), plain);
+  EXPECT_NE(identity(run, {}, {.data = "other", .weights = "weights"}), plain);
+  EXPECT_NE(identity(run, {}, {.data = "data", .weights = "other"}), plain);
   const Words packed = {"--packing", "true"};
   const Words in_order = {"--packing", "true", "--packing_strategy", "sequential"};
   EXPECT_NE(identity(run, packed), identity(run, in_order));

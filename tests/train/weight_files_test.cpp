@@ -94,7 +94,7 @@ TEST(FullWeights, ComeBackExactlyInFp32AndRoundedOnceBelow) {
     fill(written, 4);
     write_full_weights(folder.path(), written, dtype);
     Parameters read = make("qwen2_tied", Tuning::kFull);
-    model::load_base_weights(folder.path(), read);
+    model::BaseWeights(folder.path()).load(read);
     EXPECT_TRUE(read.flat_masters().equal(written.flat_masters().to(type).to(at::kFloat)));
     const base::SafetensorsReader reader(folder.path());
     EXPECT_FALSE(reader.tensors().contains("lm_head.weight"));  // tied: once
@@ -150,7 +150,7 @@ TEST(FullWeights, AreCutIntoShardsOfTheAskedSize) {
     EXPECT_TRUE(bytes <= kShard || shard.tensors().size() == 1) << file << ": " << bytes;
   }
   Parameters read = make("smol", Tuning::kFull);
-  model::load_base_weights(folder.path(), read);
+  model::BaseWeights(folder.path()).load(read);
   EXPECT_TRUE(read.flat_masters().equal(written.flat_masters()));
 }
 
@@ -215,6 +215,9 @@ TEST(OptimizerFile, ThatDoesNotFitIsRefusedByName) {
   };
   EXPECT_THAT(error(parameters), ::testing::AllOf(HasSubstr("has no optimizer state"),
                                                   HasSubstr("--save_only_model")));
+  EXPECT_THAT(test::message_of<base::UserError>(
+                  [&] { read_optimizer(std::string(300, 'x'), parameters, optimizer); }),
+              HasSubstr("cannot be looked at: File name too long"));
   write_optimizer(folder.path(), parameters, optimizer);
   Parameters full = make("llama", Tuning::kFull);
   EXPECT_THAT(error(full), HasSubstr("exp_avg/model.embed_tokens.weight"));
