@@ -1,15 +1,17 @@
 // Train-step benchmark of named model shapes with random weights on one GPU: tokens/s, MFU and peak bytes as JSON lines.
 //
 //   build/cuda/train_step --shape qwen2.5-7b --tokens 4096 8192 --policy A [--steps 6] [--rank 16]
+//                         [--host_limit BYTES]
 //
 // One unpacked row per step, every token a target, LoRA on every linear layer, optimizer included; the first two steps
-// (of fewer than three: the first) are left out. Policy auto fills 95 % of the free memory. MFU counts 4·N_mm + 6·N_lora + 6·L·Hq·d·s FLOPs per token, nothing re-run, against 989 TFLOP/s.
+// (of fewer than three: the first) are left out. Policy auto fills 95 % of the free memory and offloads up to --host_limit bytes. MFU counts 4·N_mm + 6·N_lora + 6·L·Hq·d·s FLOPs per token, nothing re-run, against 989 TFLOP/s.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,7 @@ struct Options {
   std::vector<std::string> policies = {"A"};
   int steps = 6;
   std::int64_t rank = 16;
+  std::optional<std::int64_t> host_limit;
 };
 
 Options parse(int argc, char** argv) {
@@ -77,6 +80,8 @@ Options parse(int argc, char** argv) {
       options.steps = std::stoi(values[0]);
     } else if (name == "--rank") {
       options.rank = std::stoll(values[0]);
+    } else if (name == "--host_limit") {
+      options.host_limit = static_cast<std::int64_t>(std::stod(values[0]));
     } else {
       throw base::UserError({.where = name, .what = "unknown option"});
     }
@@ -155,7 +160,9 @@ class Bench {
   void run(std::int64_t tokens, const std::string& policy) {
     const ops::Backend& device = ops::backend_of(at::Device(at::kCUDA, 0));
     const plan::MemoryPlan plan = planned(tokens, policy, device.usable_bytes());
-    model::DecoderModel decoder(model_, store_, attention_, plan.policies);
+    model::DecoderModel decoder(
+        model_, store_, attention_, plan.policies,
+        ops::HostBudget{.planned_bytes = plan.bytes.host, .largest_row = tokens});
     const dist::LocalBatch row = make_row(tokens, model_.vocab_size);
     std::vector<double> seconds;
     double loss = 0;
@@ -174,11 +181,11 @@ class Bench {
     const double median = seconds[seconds.size() / 2];
     const double rate = static_cast<double>(tokens) / median;
     fmt::print(
-        R"({{"shape": "{}", "tokens": {}, "policy": "{}", "tokens_per_s": {:.0f}, "mfu": {:.4f}, "step_s": {:.4f}, "peak_bytes": {}, "planned_bytes": {}, "loss": {:.4f}}})"
+        R"({{"shape": "{}", "tokens": {}, "policy": "{}", "tokens_per_s": {:.0f}, "mfu": {:.4f}, "step_s": {:.4f}, "peak_bytes": {}, "planned_bytes": {}, "host_bytes": {}, "loss": {:.4f}}})"
         "\n",
         options_.shape, tokens, plan::policy_text(plan.policies), rate,
         rate * flops_per_token(model_, parameters_.trainable_elements(), tokens) / kPeakFlops,
-        median, device.memory().peak_bytes, plan.bytes.total(), loss);
+        median, device.memory().peak_bytes, plan.bytes.total(), decoder.host_bytes(), loss);
     std::fflush(stdout);
   }
 
@@ -201,7 +208,9 @@ class Bench {
                                    .row_targets = tokens,
                                    .activation_policy = policy,
                                    .on_gpu = true,
-                                   .limit_bytes = usable * 95 / 100});
+                                   .limit_bytes = usable * 95 / 100,
+                                   .host_limit_bytes = options_.host_limit,
+                                   .attended_length = static_cast<double>(tokens)});
   }
 
   double one_step(model::DecoderModel& decoder, const dist::LocalBatch& row,

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "kernels/kernel_table.h"
@@ -12,6 +13,8 @@
 #include "ops/memory.h"
 
 namespace longhaul::ops {
+
+class HostCopier;
 
 struct Backend {
   const kernels::KernelTable* kernels = nullptr;
@@ -30,6 +33,8 @@ struct Backend {
   /// Bytes that tensors of this process may take: what is free now plus what it holds.
   std::int64_t (*usable_bytes)() = nullptr;
   void (*reset_memory_peak)() = nullptr;
+  /// Copies between this device and the host beside its compute (ops/host_slots.h).
+  std::unique_ptr<HostCopier> (*host_copier)() = nullptr;
 };
 
 /// The backend of a device; InternalError for one that nobody registered.

@@ -1,0 +1,60 @@
+#include "plan/layer_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/plan_cases.h"
+
+namespace longhaul {
+namespace {
+
+using config::ActivationPreset;
+using config::SlotAction;
+
+constexpr std::int64_t kTokens = 4096;
+
+plan::Sizes sizes(bool on_gpu, std::int64_t sp = 1) {
+  static const config::ModelConfig model = testing::qwen_7b();
+  return plan::sizes_of({.model = &model,
+                         .registry = {},
+                         .dtype = base::Dtype::kBFloat16,
+                         .mesh = {.dp = 1, .sp = sp},
+                         .row_tokens = kTokens,
+                         .row_targets = kTokens,
+                         .on_gpu = on_gpu,
+                         .attended_length = 1e9});
+}
+
+TEST(LayerBytes, CountsSlotsByWhatHappensToThem) {
+  const plan::Sizes s = sizes(true);
+  // By hand, per token: x 7168; q,k,v 9216; O 7168; LSE 112; residual 7168; gate, up 75776.
+  const auto bytes = [&](ActivationPreset preset, bool offload, SlotAction action) {
+    return plan::slots_with(s, {preset, offload}, action, true) / kTokens;
+  };
+  EXPECT_EQ(bytes(ActivationPreset::kB, false, SlotAction::kKeep), 3 * 7168 + 9216 + 112);
+  EXPECT_EQ(bytes(ActivationPreset::kB, false, SlotAction::kHost), 0);
+  EXPECT_EQ(bytes(ActivationPreset::kB, true, SlotAction::kHost), 3 * 7168 + 9216 + 112);
+  EXPECT_EQ(bytes(ActivationPreset::kB, true, SlotAction::kRerun), 75776);
+  EXPECT_EQ(plan::slots_with(s, {ActivationPreset::kD2, true}, SlotAction::kHost, false), 0);
+}
+
+TEST(LayerBytes, TheMlpsStageIsTheLargest) {
+  const plan::Sizes s = sizes(true);
+  // All slots, silu(gate)·up, d(y) and d(residual).
+  EXPECT_EQ(plan::backward_bytes(s) / kTokens, 3 * 7168 + 9216 + 112 + 75776 + 37888 + 2 * 7168);
+}
+
+TEST(LayerBytes, TwoRanksHoldHalf) {
+  EXPECT_EQ(plan::slot_bytes(sizes(true, 2), config::Slot::kQkv) * 2,
+            plan::slot_bytes(sizes(true), config::Slot::kQkv));
+}
+
+TEST(LayerBytes, AForwardPassTakesTheTimeOfItsFlops) {
+  // 233,046,016 weights, and half of 4·28·128 FLOPs per token and token seen.
+  const double seconds = 2.0 * 233'046'016 * kTokens / 650e12 +
+                         2.0 * 3584 * kTokens * static_cast<double>(kTokens) / 550e12;
+  EXPECT_NEAR(plan::forward_seconds(sizes(true)), seconds, 1e-9);
+  EXPECT_DOUBLE_EQ(plan::host_copy_seconds(100'000'000'000), 2.0);
+}
+
+}  // namespace
+}  // namespace longhaul
