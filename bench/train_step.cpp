@@ -160,6 +160,7 @@ class Bench {
   void run(std::int64_t tokens, const std::string& policy) {
     const ops::Backend& device = ops::backend_of(at::Device(at::kCUDA, 0));
     const plan::MemoryPlan plan = planned(tokens, policy, device.usable_bytes());
+    attention_.set_head_groups(plan.form.attention_groups);
     model::DecoderModel decoder(
         model_, store_, attention_, plan.policies,
         ops::HostBudget{.planned_bytes = plan.bytes.host, .largest_row = tokens});
@@ -183,7 +184,7 @@ class Bench {
     fmt::print(
         R"({{"shape": "{}", "tokens": {}, "policy": "{}", "tokens_per_s": {:.0f}, "mfu": {:.4f}, "step_s": {:.4f}, "peak_bytes": {}, "planned_bytes": {}, "host_bytes": {}, "loss": {:.4f}}})"
         "\n",
-        options_.shape, tokens, plan::policy_text(plan.policies), rate,
+        options_.shape, tokens, plan::choice_text(plan), rate,
         rate * flops_per_token(model_, parameters_.trainable_elements(), tokens) / kPeakFlops,
         median, device.memory().peak_bytes, plan.bytes.total(), decoder.host_bytes(), loss);
     std::fflush(stdout);

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace longhaul::model {
@@ -23,6 +25,10 @@ UlyssesAttention::UlyssesAttention(const config::ModelConfig& model,
             .num_kv_heads = heads.num_kv_heads(),
             .head_dim = model.head_dim,
             .runs = config::equal_ratio_runs(heads)};
+}
+
+void UlyssesAttention::set_head_groups(std::int64_t groups) {
+  shape_.groups = std::clamp<std::int64_t>(groups, 1, shape_.num_kv_heads);
 }
 
 void UlyssesAttention::set_row(const RowContext& context) {

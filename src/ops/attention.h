@@ -18,6 +18,10 @@ struct AttentionShape {
   std::int64_t num_kv_heads = 0;
   std::int64_t head_dim = 0;
   std::vector<config::HeadRun> runs;
+  /// Groups of whole KV heads that are computed one after the other, so that a kernel's temporaries
+  /// exist for one of them only; at most num_kv_heads. Heads of whole 64-byte pieces give the same
+  /// bits whatever the number.
+  std::int64_t groups = 1;
 };
 
 /// Result of the forward pass: out [T, nq·d], lse [T, nq] fp32 (natural log of the softmax sums).

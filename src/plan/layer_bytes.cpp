@@ -21,17 +21,23 @@ std::int64_t fused_bytes(const Sizes& s) {
   return s.row * (s.my_q_width + 2 * s.my_kv_width) * s.element;
 }
 
+/// `bytes` of all heads → those of the largest group of KV heads.
+std::int64_t of_one_group(std::int64_t bytes, const Sizes& s, std::int64_t groups) {
+  const std::int64_t heads = (s.my_kv_heads + groups - 1) / groups;
+  return bytes / s.my_kv_heads * heads;
+}
+
 /// What attention's backward kernel makes beside its inputs: its results and, on a GPU, fp32 dQ and
 /// dK, dV for every query head.
-std::int64_t attention_kernel_bytes(const Sizes& s) {
-  const std::int64_t results = fused_bytes(s);
+std::int64_t attention_kernel_bytes(const Sizes& s, std::int64_t groups) {
+  const std::int64_t results = of_one_group(fused_bytes(s), s, groups);
   if (!s.on_gpu) {
     return results;
   }
   const std::int64_t expanded = s.row * s.my_q_width * (4 + 2 * s.element);
   // The float32 kernel reads k and v expanded, too.
   const std::int64_t inputs = s.element == 4 ? s.row * s.my_q_width * 2 * s.element : 0;
-  return results + expanded + inputs;
+  return results + of_one_group(expanded + inputs, s, groups);
 }
 
 std::int64_t mlp_stage(const Sizes& s) {
@@ -41,14 +47,14 @@ std::int64_t mlp_stage(const Sizes& s) {
   return rerun_bytes(s) + s.local * s.ffn * s.element + 2 * hidden + widened;
 }
 
-std::int64_t attention_stage(const Sizes& s) {
+std::int64_t attention_stage(const Sizes& s, const LayerForm& form) {
   const std::int64_t slots = slot_bytes(s, Slot::kInput) + slot_bytes(s, Slot::kQkv) +
                              slot_bytes(s, Slot::kAttnOut) + slot_bytes(s, Slot::kLse);
   // d(residual), d(O) in one or both layouts, d(q, k, v), and q, k after their norm.
   const std::int64_t gradients = s.local * (s.hidden + s.q_width) * s.element +
                                  (s.exchanges ? s.row * s.my_q_width * s.element : 0) +
                                  fused_bytes(s) + (s.qk_norm ? fused_bytes(s) : 0);
-  return slots + gradients + attention_kernel_bytes(s);
+  return slots + gradients + attention_kernel_bytes(s, form.attention_groups);
 }
 
 }  // namespace
@@ -66,6 +72,7 @@ Sizes sizes_of(const MemoryRequest& request) {
   sizes.q_width = model.q_width();
   sizes.kv_width = model.num_kv_heads * model.head_dim;
   sizes.my_heads = mine.num_query_heads();
+  sizes.my_kv_heads = mine.num_kv_heads();
   sizes.my_q_width = mine.num_query_heads() * model.head_dim;
   sizes.my_kv_width = mine.num_kv_heads() * model.head_dim;
   sizes.half_head = model.head_dim / 2;
@@ -119,7 +126,9 @@ std::int64_t rerun_bytes(const Sizes& s) {
   return bytes;
 }
 
-std::int64_t backward_bytes(const Sizes& s) { return std::max(mlp_stage(s), attention_stage(s)); }
+std::int64_t backward_bytes(const Sizes& s, const LayerForm& form) {
+  return std::max(mlp_stage(s), attention_stage(s, form));
+}
 
 std::int64_t head_bytes(const Sizes& s) {
   const std::int64_t tile_rows =

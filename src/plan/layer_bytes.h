@@ -21,6 +21,7 @@ struct Sizes {
   std::int64_t my_q_width = 0;  // this rank's heads
   std::int64_t my_kv_width = 0;
   std::int64_t my_heads = 0;
+  std::int64_t my_kv_heads = 0;
   std::int64_t half_head = 0;
   std::int64_t vocab = 0;
   std::int64_t targets = 0;  // target rows of the shard
@@ -41,7 +42,7 @@ std::int64_t slots_with(const Sizes& sizes, const config::LayerPolicy& policy,
 
 /// Most that is alive of a layer during its backward pass: its own slots, kept or not, the gradients
 /// between its stages and the kernels' temporaries.
-std::int64_t backward_bytes(const Sizes& sizes);
+std::int64_t backward_bytes(const Sizes& sizes, const LayerForm& form);
 
 /// What a layer holds when its slots were re-run for the layer above (the first of a D2 pair).
 std::int64_t rerun_bytes(const Sizes& sizes);

@@ -53,11 +53,11 @@ class LayerWalk {
 
   /// Most that all layers hold at once: layer by layer, what those below it keep, all of its own,
   /// and what travels.
-  [[nodiscard]] std::int64_t backward_peak() const {
+  [[nodiscard]] std::int64_t backward_peak(const LayerForm& form) const {
     std::int64_t below = 0;
     std::int64_t peak = 0;
     for (std::size_t i = lowest_; i < policies_.size(); ++i) {
-      std::int64_t now = below + backward_bytes(sizes_);
+      std::int64_t now = below + backward_bytes(sizes_, form);
       std::size_t lowest_present = i;
       if (rebuilt_[i]) {
         lowest_present = i - 1;
@@ -76,9 +76,20 @@ class LayerWalk {
   std::vector<bool> rebuilt_;
 };
 
+/// From the one that costs nothing to the one that needs least.
+std::vector<LayerForm> forms(const MemoryRequest& request) {
+  const std::int64_t kv_heads = sizes_of(request).my_kv_heads;
+  std::vector<LayerForm> result;
+  for (std::int64_t groups = 1; groups <= kv_heads; groups *= 2) {
+    result.push_back({.attention_groups = groups});
+  }
+  return result;
+}
+
 }  // namespace
 
-RankBytes rank_bytes(const MemoryRequest& request, std::span<const LayerPolicy> policies) {
+RankBytes rank_bytes(const MemoryRequest& request, std::span<const LayerPolicy> policies,
+                     const LayerForm& form) {
   const Sizes s = sizes_of(request);
   RankBytes bytes;
   for (const config::ParamSpec& spec : request.registry) {
@@ -103,7 +114,7 @@ RankBytes rank_bytes(const MemoryRequest& request, std::span<const LayerPolicy> 
   const std::int64_t head =
       bytes.activations + walk.travelling_below(policies.size()) + head_bytes(s);
   const std::int64_t rope = s.row * s.half_head * 2 * 4;
-  bytes.working_set = rope + std::max(walk.backward_peak(), head) - bytes.activations;
+  bytes.working_set = rope + std::max(walk.backward_peak(form), head) - bytes.activations;
   bytes.activations += lora_bytes(request, s);
   return bytes;
 }
@@ -124,12 +135,26 @@ std::string policy_text(std::span<const LayerPolicy> policies) {
   return text;
 }
 
+std::string choice_text(const MemoryPlan& plan) {
+  std::string text = policy_text(plan.policies);
+  if (plan.form.attention_groups > 1) {
+    text += fmt::format(", attention in {} head groups", plan.form.attention_groups);
+  }
+  return text;
+}
+
 MemoryPlan plan_with(const MemoryRequest& request, std::vector<LayerPolicy> policies) {
   MemoryPlan plan;
   plan.policies = std::move(policies);
-  plan.bytes = rank_bytes(request, plan.policies);
-  plan.fits = (!request.limit_bytes || plan.bytes.total() <= *request.limit_bytes) &&
-              (!request.host_limit_bytes || plan.bytes.host <= *request.host_limit_bytes);
+  for (const LayerForm& form : forms(request)) {
+    plan.form = form;
+    plan.bytes = rank_bytes(request, plan.policies, form);
+    plan.fits = (!request.limit_bytes || plan.bytes.total() <= *request.limit_bytes) &&
+                (!request.host_limit_bytes || plan.bytes.host <= *request.host_limit_bytes);
+    if (plan.fits) {
+      break;
+    }
+  }
   return plan;
 }
 

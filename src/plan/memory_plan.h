@@ -45,16 +45,25 @@ struct MemoryRequest {
   double attended_length = 0;  // Σ len² / Σ len of the documents; 0: attention costs no time
 };
 
+/// How layers compute when memory is short; costs little next to re-running.
+struct LayerForm {
+  std::int64_t attention_groups = 1;  // of whole KV heads (ops::AttentionShape)
+  bool operator==(const LayerForm&) const = default;
+};
+
 struct MemoryPlan {
   std::vector<config::LayerPolicy> policies;  // one per layer
-  RankBytes bytes;                            // of the rank that holds most
-  bool fits = true;                           // within limit_bytes and host_limit_bytes
+  LayerForm form;
+  RankBytes bytes;   // of the rank that holds most
+  bool fits = true;  // within limit_bytes and host_limit_bytes
 };
 
 /// Bytes of one rank (sp rank 0, which holds the most tokens) under given policies.
-RankBytes rank_bytes(const MemoryRequest& request, std::span<const config::LayerPolicy> policies);
+RankBytes rank_bytes(const MemoryRequest& request, std::span<const config::LayerPolicy> policies,
+                     const LayerForm& form);
 
-/// The plan under given policies.
+/// The plan under given policies, in the first form that fits: attention in 1, 2, 4 … groups up to
+/// the rank's KV heads. When none fits, in the last one.
 MemoryPlan plan_with(const MemoryRequest& request, std::vector<config::LayerPolicy> policies);
 
 /// The policies asked for, or with `auto` the mix of presets that fits the limits and re-runs least
@@ -63,5 +72,8 @@ MemoryPlan make_memory_plan(const MemoryRequest& request);
 
 /// "12xA,16xC" of consecutive equal policies.
 std::string policy_text(std::span<const config::LayerPolicy> policies);
+
+/// The policies and what else was chosen to save memory: "28xD, attention in 4 head groups".
+std::string choice_text(const MemoryPlan& plan);
 
 }  // namespace longhaul::plan

@@ -52,7 +52,7 @@ class Ladder {
   bool offload_from_below(ActivationPreset preset) {
     for (LayerPolicy& policy : policies_) {
       policy = {.preset = preset, .offload = true};
-      if (rank_bytes(request_, policies_).host > *request_.host_limit_bytes) {
+      if (rank_bytes(request_, policies_, {}).host > *request_.host_limit_bytes) {
         policy = {};
         return false;
       }

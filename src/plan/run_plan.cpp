@@ -155,7 +155,7 @@ std::vector<std::string> plan_lines(const RunPlanRequest& request, const RunPlan
                   with_thousands((request.data.largest_row + config.mesh.sp - 1) / config.mesh.sp),
                   with_thousands(request.data.step_tokens)));
   lines.push_back(steps_line(request));
-  lines.push_back("activation policy: " + policy_text(plan.memory.policies));
+  lines.push_back("activation policy: " + choice_text(plan.memory));
   lines.push_back(fmt::format(
       "memory per rank: {} = weights {} + masters {} + gradients {} + optimizer {} + activations "
       "{} "

@@ -126,6 +126,7 @@ class Run {
         config::split_heads(model_config_.num_heads, model_config_.num_kv_heads, config_.mesh.sp),
         model_config_.head_dim);
     attention_ = std::make_unique<model::UlyssesAttention>(model_config_, *exchange_);
+    attention_->set_head_groups(plan_.form.attention_groups);
     store_ = std::make_unique<model::ResidentWeightStore>(
         model_config_, *parameters_, tuning_.spec.lora ? tuning_.spec.lora->scale() : 1.0);
     decoder_ = std::make_unique<model::DecoderModel>(

@@ -56,6 +56,7 @@ StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tu
           ? options.make_exchange(*sp, heads, setup.model.head_dim)
           : std::make_unique<dist::UlyssesExchange>(*sp, heads, setup.model.head_dim);
   model::UlyssesAttention attention(setup.model, *exchange);
+  attention.set_head_groups(options.attention_groups);
   model::ResidentWeightStore store(setup.model, setup.parameters, setup.lora_scale);
   auto policies = options.layer_policies;
   policies.resize(static_cast<std::size_t>(setup.model.num_layers), options.policy);

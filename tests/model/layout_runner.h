@@ -34,6 +34,7 @@ struct StepOptions {
   /// One per layer in place of `policy`.
   std::vector<config::LayerPolicy> layer_policies{};
   std::int64_t num_layers = 0;  // in place of the model's own number
+  std::int64_t attention_groups = 1;
   double lora_dropout = 0;
   double neftune_alpha = 0;
   at::ScalarType dtype = at::kFloat;

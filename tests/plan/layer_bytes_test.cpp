@@ -40,7 +40,8 @@ TEST(LayerBytes, CountsSlotsByWhatHappensToThem) {
 TEST(LayerBytes, TheMlpsStageIsTheLargest) {
   const plan::Sizes s = sizes(true);
   // All slots, silu(gate)·up, d(y) and d(residual).
-  EXPECT_EQ(plan::backward_bytes(s) / kTokens, 3 * 7168 + 9216 + 112 + 75776 + 37888 + 2 * 7168);
+  EXPECT_EQ(plan::backward_bytes(s, {}) / kTokens,
+            3 * 7168 + 9216 + 112 + 75776 + 37888 + 2 * 7168);
 }
 
 TEST(LayerBytes, TwoRanksHoldHalf) {

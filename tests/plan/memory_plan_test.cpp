@@ -86,6 +86,18 @@ TEST_F(MemoryPlan, AutoKeepsAllThatFitsAndTurnsLayersOneByOne) {
   EXPECT_NE(plan.policies.front(), plan.policies.back());
 }
 
+TEST_F(MemoryPlan, CutsAttentionIntoAsFewHeadGroupsAsFit) {
+  plan::MemoryRequest tight = request(65536, "D");
+  tight.on_gpu = true;
+  const plan::MemoryPlan free = plan::make_memory_plan(tight);
+  EXPECT_EQ(free.form.attention_groups, 1);
+  tight.limit_bytes = 1;
+  const plan::MemoryPlan most = plan::make_memory_plan(tight);
+  EXPECT_FALSE(most.fits);
+  EXPECT_EQ(most.form.attention_groups, 4);  // the model's KV heads
+  EXPECT_EQ(plan::choice_text(most), "28xD, attention in 4 head groups");
+}
+
 TEST_F(MemoryPlan, SaysWhenNothingFits) {
   plan::MemoryRequest automatic = request(32768, "auto");
   automatic.limit_bytes = 10'000'000'000;
