@@ -163,7 +163,8 @@ class Bench {
     attention_.set_head_groups(plan.form.attention_groups);
     model::DecoderModel decoder(
         model_, store_, attention_, plan.policies,
-        ops::HostBudget{.planned_bytes = plan.bytes.host, .largest_row = tokens});
+        model::MemorySettings{.host = {.planned_bytes = plan.bytes.host, .largest_row = tokens},
+                              .mlp_tile_rows = plan.form.mlp_tile_rows});
     const dist::LocalBatch row = make_row(tokens, model_.vocab_size);
     std::vector<double> seconds;
     double loss = 0;

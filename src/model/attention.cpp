@@ -104,9 +104,10 @@ at::Tensor UlyssesAttention::backward(const at::Tensor& dout, const QkNormWeight
                                       GradSink& sink) {
   const at::Tensor dout_heads =
       as_rows(exchange_->head_to_seq_backward(as_heads(dout, shape_.head_dim)));
-  at::Tensor dqkv =
-      ops::attention_backward(dout_heads, ready_qkv(norm, context, slots), {slots.out, slots.lse},
-                              shape_, context.batch().cu_seqlens);
+  // Over q, k, v themselves: nobody reads them afterwards (with q/k norm they are a copy).
+  const at::Tensor dqkv = ready_qkv(norm, context, slots);
+  ops::attention_backward(dout_heads, dqkv, {slots.out, slots.lse}, shape_,
+                          context.batch().cu_seqlens, dqkv);
   slots.out.reset();
   slots.lse.reset();
   ops::rope(q_of(dqkv), context.rope(), shape_.head_dim, ops::RopeDirection::kInverse);

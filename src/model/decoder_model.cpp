@@ -10,16 +10,16 @@ namespace longhaul::model {
 
 DecoderModel::DecoderModel(const config::ModelConfig& model, WeightStore& store,
                            Attention& attention, std::vector<config::LayerPolicy> policies,
-                           ops::HostBudget host)
+                           const MemorySettings& memory)
     : model_(&model),
       store_(&store),
       attention_(&attention),
       policies_(std::move(policies)),
-      offload_(policies_, store.ends().embedding.device(), host) {
+      offload_(policies_, store.ends().embedding.device(), memory.host) {
   LONGHAUL_ASSERT(static_cast<std::int64_t>(policies_.size()) == model.num_layers,
                   "one activation policy per layer");
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
-    layers_.emplace_back(model, attention, layer);
+    layers_.emplace_back(model, attention, layer, memory.mlp_tile_rows);
   }
   rebuilds_input_ = config::rebuilt_inputs(policies_, lowest_backward_layer());
 }
@@ -107,7 +107,7 @@ void DecoderModel::walk_backward(at::Tensor dx, const RowContext& context,
                                    ? InputGradient::kNeeded
                                    : InputGradient::kNotNeeded;
     const auto i = static_cast<std::size_t>(layer);
-    dx = layers_[i].backward(dx, *weights, context, slots[i], need, sink);
+    dx = layers_[i].backward(std::move(dx), *weights, context, slots[i], need, sink);
   }
   if (ends.embedding_param >= 0) {
     ops::embedding_scatter(dx, context.batch().ids, sink.accumulator(ends.embedding_param));

@@ -15,12 +15,17 @@
 
 namespace longhaul::model {
 
+/// How the passes save memory, beside the policies of the layers (plan::MemoryPlan chooses both).
+struct MemorySettings {
+  ops::HostBudget host;            // for layers that offload
+  std::int64_t mlp_tile_rows = 0;  // as in Mlp
+};
+
 class DecoderModel {
  public:
-  /// `model`, `store` and `attention` must outlive this object. `policies` has one entry per layer;
-  /// `host` sizes the host memory of layers that offload.
+  /// `model`, `store` and `attention` must outlive this object. `policies` has one entry per layer.
   DecoderModel(const config::ModelConfig& model, WeightStore& store, Attention& attention,
-               std::vector<config::LayerPolicy> policies, ops::HostBudget host = {});
+               std::vector<config::LayerPolicy> policies, const MemorySettings& memory = {});
 
   /// Loss of this rank's shard and its weight gradients, each token's loss multiplied by `scale` (1
   /// / target tokens of the global batch). Gradients of this rank's tokens and heads only: sum them

@@ -18,7 +18,7 @@ std::array<std::pair<Slot, at::Tensor*>, 6> big_slots(LayerSlots& slots) {
            {Slot::kAttnOut, &slots.attention.out},
            {Slot::kLse, &slots.attention.lse},
            {Slot::kResidual, &slots.residual},
-           {Slot::kGateUp, &slots.gate_up}}};
+           {Slot::kGateUp, &slots.mlp.gate_up}}};
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "ops/attention.h"
 
+#include <ATen/ops/empty.h>
+
 #include "base/error.h"
 #include "ops/attention_views.h"
 #include "ops/backend.h"
@@ -32,9 +34,14 @@ AttentionOutput attention_forward(const at::Tensor& qkv, const AttentionShape& s
 
 at::Tensor attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
                               const AttentionOutput& forward, const AttentionShape& shape,
-                              std::span<const std::int32_t> cu_seqlens) {
+                              std::span<const std::int32_t> cu_seqlens, at::Tensor dqkv) {
   check_qkv(qkv, shape, cu_seqlens);
-  return backend_of(qkv).attention_backward(dout, qkv, forward, grouped(shape), cu_seqlens);
+  if (!dqkv.defined()) {
+    dqkv = at::empty(qkv.sizes(), qkv.options());
+  }
+  check_qkv(dqkv, shape, cu_seqlens);
+  backend_of(qkv).attention_backward(dout, qkv, forward, grouped(shape), cu_seqlens, dqkv);
+  return dqkv;
 }
 
 }  // namespace longhaul::ops

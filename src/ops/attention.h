@@ -35,9 +35,10 @@ struct AttentionOutput {
 AttentionOutput attention_forward(const at::Tensor& qkv, const AttentionShape& shape,
                                   std::span<const std::int32_t> cu_seqlens);
 
-/// d(qkv) in qkv's layout from d(out) [T, nq·d].
+/// d(qkv) in qkv's layout from d(out) [T, nq·d]: in `dqkv` when given, which may be qkv itself, else
+/// in a new tensor.
 at::Tensor attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
                               const AttentionOutput& forward, const AttentionShape& shape,
-                              std::span<const std::int32_t> cu_seqlens);
+                              std::span<const std::int32_t> cu_seqlens, at::Tensor dqkv = {});
 
 }  // namespace longhaul::ops

@@ -23,9 +23,12 @@ struct Backend {
   /// As ops/attention.h promises, arguments checked.
   AttentionOutput (*attention_forward)(const at::Tensor& qkv, const AttentionShape& shape,
                                        std::span<const std::int32_t> cu_seqlens) = nullptr;
-  at::Tensor (*attention_backward)(const at::Tensor& dout, const at::Tensor& qkv,
-                                   const AttentionOutput& forward, const AttentionShape& shape,
-                                   std::span<const std::int32_t> cu_seqlens) = nullptr;
+  /// One call per document and run of shape.runs; `dqkv` may be qkv, so a call's results are written
+  /// when its inputs are not needed any more.
+  void (*attention_backward)(const at::Tensor& dout, const at::Tensor& qkv,
+                             const AttentionOutput& forward, const AttentionShape& shape,
+                             std::span<const std::int32_t> cu_seqlens,
+                             const at::Tensor& dqkv) = nullptr;
   /// Name and version of the attention kernels, for the start-up print.
   const char* (*attention_name)() = nullptr;
   /// Bytes of the device's tensors.

@@ -40,20 +40,25 @@ std::int64_t attention_kernel_bytes(const Sizes& s, std::int64_t groups) {
   return results + of_one_group(expanded + inputs, s, groups);
 }
 
-std::int64_t mlp_stage(const Sizes& s) {
-  const std::int64_t hidden = s.local * s.hidden * s.element;
-  const std::int64_t widened = s.widens ? s.local * (2 * s.ffn + s.hidden) * 4 : 0;
-  // Every slot, the product's input, d(y) and the normed input that becomes d(residual).
-  return rerun_bytes(s) + s.local * s.ffn * s.element + 2 * hidden + widened;
+std::int64_t mlp_stage(const Sizes& s, const config::LayerPolicy& policy, const LayerForm& form) {
+  const std::int64_t tile =
+      form.mlp_tile_rows > 0 ? std::min(form.mlp_tile_rows, s.local) : s.local;
+  const bool kept = policy.action(Slot::kGateUp) != config::SlotAction::kRerun;
+  const std::int64_t gate_up = slot_bytes(s, Slot::kGateUp);
+  const std::int64_t widened = s.widens ? tile * (2 * s.ffn + s.hidden) * 4 : 0;
+  // The slots, the product's input, d(y) and the normed input that becomes d(residual).
+  return rerun_bytes(s) + (kept || s.local == 0 ? gate_up : gate_up / s.local * tile) +
+         tile * s.ffn * s.element + 2 * s.local * s.hidden * s.element + widened;
 }
 
 std::int64_t attention_stage(const Sizes& s, const LayerForm& form) {
   const std::int64_t slots = slot_bytes(s, Slot::kInput) + slot_bytes(s, Slot::kQkv) +
                              slot_bytes(s, Slot::kAttnOut) + slot_bytes(s, Slot::kLse);
-  // d(residual), d(O) in one or both layouts, d(q, k, v), and q, k after their norm.
+  // d(residual), d(O) in one or both layouts, and q, k after their norm; d(q, k, v) takes the place
+  // of q, k, v.
   const std::int64_t gradients = s.local * (s.hidden + s.q_width) * s.element +
                                  (s.exchanges ? s.row * s.my_q_width * s.element : 0) +
-                                 fused_bytes(s) + (s.qk_norm ? fused_bytes(s) : 0);
+                                 (s.qk_norm ? fused_bytes(s) : 0);
   return slots + gradients + attention_kernel_bytes(s, form.attention_groups);
 }
 
@@ -121,13 +126,14 @@ std::int64_t slots_with(const Sizes& s, const config::LayerPolicy& policy,
 std::int64_t rerun_bytes(const Sizes& s) {
   std::int64_t bytes = 0;
   for (const Slot slot : kSlots) {
-    bytes += slot_bytes(s, slot);
+    bytes += slot == Slot::kGateUp ? 0 : slot_bytes(s, slot);
   }
   return bytes;
 }
 
-std::int64_t backward_bytes(const Sizes& s, const LayerForm& form) {
-  return std::max(mlp_stage(s), attention_stage(s, form));
+std::int64_t backward_bytes(const Sizes& s, const config::LayerPolicy& policy,
+                            const LayerForm& form) {
+  return std::max(mlp_stage(s, policy, form), attention_stage(s, form));
 }
 
 std::int64_t head_bytes(const Sizes& s) {

@@ -41,10 +41,13 @@ std::int64_t slots_with(const Sizes& sizes, const config::LayerPolicy& policy,
                         config::SlotAction action, bool holds_input);
 
 /// Most that is alive of a layer during its backward pass: its own slots, kept or not, the gradients
-/// between its stages and the kernels' temporaries.
-std::int64_t backward_bytes(const Sizes& sizes, const LayerForm& form);
+/// between its stages and the kernels' temporaries. gate_up exists for one tile unless `policy`
+/// keeps it.
+std::int64_t backward_bytes(const Sizes& sizes, const config::LayerPolicy& policy,
+                            const LayerForm& form);
 
-/// What a layer holds when its slots were re-run for the layer above (the first of a D2 pair).
+/// Every slot but gate_up: what a layer holds when it is re-run for the one above (the first of a D2
+/// pair).
 std::int64_t rerun_bytes(const Sizes& sizes);
 
 /// Temporaries of the LM head and the loss.

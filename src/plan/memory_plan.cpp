@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/activation_policy.h"
+#include "metrics/progress.h"
 #include "plan/layer_bytes.h"
 #include "plan/policy_choice.h"
 
@@ -57,10 +58,11 @@ class LayerWalk {
     std::int64_t below = 0;
     std::int64_t peak = 0;
     for (std::size_t i = lowest_; i < policies_.size(); ++i) {
-      std::int64_t now = below + backward_bytes(sizes_, form);
+      std::int64_t now = below + backward_bytes(sizes_, policies_[i], form);
       std::size_t lowest_present = i;
       if (rebuilt_[i]) {
         lowest_present = i - 1;
+        // Re-run for this layer's input, and used again in its own turn.
         now += rerun_bytes(sizes_) - bytes(i - 1, SlotAction::kKeep);
       }
       peak = std::max(peak, now + travelling_below(lowest_present));
@@ -76,12 +78,19 @@ class LayerWalk {
   std::vector<bool> rebuilt_;
 };
 
+/// Products of fewer rows than the first reach a smaller share of the peak.
+constexpr std::array<std::int64_t, 2> kGpuTileRows = {8192, 2048};
+constexpr std::array<std::int64_t, 2> kCpuTileRows = {1024, 256};
+
 /// From the one that costs nothing to the one that needs least.
 std::vector<LayerForm> forms(const MemoryRequest& request) {
   const std::int64_t kv_heads = sizes_of(request).my_kv_heads;
   std::vector<LayerForm> result;
   for (std::int64_t groups = 1; groups <= kv_heads; groups *= 2) {
     result.push_back({.attention_groups = groups});
+  }
+  for (const std::int64_t rows : request.on_gpu ? kGpuTileRows : kCpuTileRows) {
+    result.push_back({result.back().attention_groups, rows});
   }
   return result;
 }
@@ -139,6 +148,10 @@ std::string choice_text(const MemoryPlan& plan) {
   std::string text = policy_text(plan.policies);
   if (plan.form.attention_groups > 1) {
     text += fmt::format(", attention in {} head groups", plan.form.attention_groups);
+  }
+  if (plan.form.mlp_tile_rows > 0) {
+    text +=
+        fmt::format(", MLP in tiles of {} rows", metrics::with_thousands(plan.form.mlp_tile_rows));
   }
   return text;
 }

@@ -48,6 +48,7 @@ struct MemoryRequest {
 /// How layers compute when memory is short; costs little next to re-running.
 struct LayerForm {
   std::int64_t attention_groups = 1;  // of whole KV heads (ops::AttentionShape)
+  std::int64_t mlp_tile_rows = 0;     // rows of a tile (model::Mlp); 0: all at once
   bool operator==(const LayerForm&) const = default;
 };
 
@@ -63,7 +64,8 @@ RankBytes rank_bytes(const MemoryRequest& request, std::span<const config::Layer
                      const LayerForm& form);
 
 /// The plan under given policies, in the first form that fits: attention in 1, 2, 4 … groups up to
-/// the rank's KV heads. When none fits, in the last one.
+/// the rank's KV heads, then the MLP in tiles of 8192 and of 2048 rows as well (on the CPU 1024 and
+/// 256). When none fits, in the last one.
 MemoryPlan plan_with(const MemoryRequest& request, std::vector<config::LayerPolicy> policies);
 
 /// The policies asked for, or with `auto` the mix of presets that fits the limits and re-runs least
@@ -73,7 +75,8 @@ MemoryPlan make_memory_plan(const MemoryRequest& request);
 /// "12xA,16xC" of consecutive equal policies.
 std::string policy_text(std::span<const config::LayerPolicy> policies);
 
-/// The policies and what else was chosen to save memory: "28xD, attention in 4 head groups".
+/// The policies and what else was chosen to save memory: "28xD, attention in 4 head groups,
+/// MLP in tiles of 8,192 rows".
 std::string choice_text(const MemoryPlan& plan);
 
 }  // namespace longhaul::plan

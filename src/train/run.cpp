@@ -131,8 +131,9 @@ class Run {
         model_config_, *parameters_, tuning_.spec.lora ? tuning_.spec.lora->scale() : 1.0);
     decoder_ = std::make_unique<model::DecoderModel>(
         model_config_, *store_, *attention_, plan_.policies,
-        ops::HostBudget{.planned_bytes = plan_.bytes.host,
-                        .largest_row = schedule_->largest_batch_tokens()});
+        model::MemorySettings{.host = {.planned_bytes = plan_.bytes.host,
+                                       .largest_row = schedule_->largest_batch_tokens()},
+                              .mlp_tile_rows = plan_.form.mlp_tile_rows});
   }
 
   /// Slabs pay on a GPU in 16 bits; dropout needs the adapters' input apart from the base's.

@@ -1,5 +1,5 @@
 // What saves memory on a GPU changes no bit: slots on the host, under compute loads that let copies
-// be early or late.
+// be early or late; attention in groups of heads; the MLP in tiles under any policy.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
@@ -63,6 +63,31 @@ TEST_F(CudaMemory, OffloadGivesTheSameBitsUnderEveryPolicy) {
   }
 }
 
+TEST_F(CudaMemory, TilesAndHeadGroupsGiveTheSameBitsUnderEveryPolicy) {
+  for (const char* model : {"qwen2", "qwen3", "smol"}) {
+    for (const Tuning tuning : {Tuning::kLora, Tuning::kFull}) {
+      for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+        const testing::StepResult keep = run(model, tuning, "A", type, 7, 2);
+        for (const char* policy : {"B", "C", "D", "D2", "A+offload", "D2+offload"}) {
+          expect_equal(run(model, tuning, policy, type, 7, 2), keep,
+                       std::string(model) + " " + policy);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaMemory, TilesStayNearTheWholeRow) {
+  for (const char* model : {"llama", "qwen3"}) {
+    const testing::StepResult want = run(model, Tuning::kLora, "A", at::kFloat);
+    for (const std::int64_t tile : {1, 7, 24}) {
+      const testing::StepResult got = run(model, Tuning::kLora, "D", at::kFloat, tile);
+      EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-6 * want.loss_sum) << tile;
+      EXPECT_EQ(testing::compare_gradients(got.gradients, want.gradients, 1e-5), "") << tile;
+    }
+  }
+}
+
 TEST_F(CudaMemory, HeadGroupsGiveTheSameBitsPerHead) {
   struct Heads {
     std::int64_t query;
@@ -121,7 +146,7 @@ TEST_F(CudaMemory, HeadGroupsTakeLessMemory) {
   };
   // d(qkv) takes 9.2 KB; the kernel 38 KB for all heads, a quarter of it for one group of four.
   EXPECT_LE(bytes_per_token(1), 9216 + 40'000);
-  EXPECT_LE(bytes_per_token(4), 9216 + 11'000);
+  EXPECT_LE(bytes_per_token(4), 9216 + 14'000);
 }
 
 /// One layer of a row: `load` products on the compute stream, then a group that depends on them.

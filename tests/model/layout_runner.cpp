@@ -60,7 +60,8 @@ StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tu
   model::ResidentWeightStore store(setup.model, setup.parameters, setup.lora_scale);
   auto policies = options.layer_policies;
   policies.resize(static_cast<std::size_t>(setup.model.num_layers), options.policy);
-  model::DecoderModel decoder(setup.model, store, attention, policies);
+  model::DecoderModel decoder(setup.model, store, attention, policies,
+                              {.host = {}, .mlp_tile_rows = options.mlp_tile_rows});
   model::FlatGradSink sink(setup.parameters);
   const model::RandomAddress random{.seed = 3,
                                     .epoch = 1,

@@ -35,6 +35,7 @@ struct StepOptions {
   std::vector<config::LayerPolicy> layer_policies{};
   std::int64_t num_layers = 0;  // in place of the model's own number
   std::int64_t attention_groups = 1;
+  std::int64_t mlp_tile_rows = 0;
   double lora_dropout = 0;
   double neftune_alpha = 0;
   at::ScalarType dtype = at::kFloat;

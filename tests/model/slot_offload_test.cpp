@@ -57,7 +57,7 @@ model::LayerSlots filled(float value) {
   float next = value;
   for (at::Tensor* tensor :
        {&slots.input, &slots.attention.qkv, &slots.attention.out, &slots.attention.lse,
-        &slots.residual, &slots.gate_up, &slots.u_attention_in, &slots.u_mlp_down}) {
+        &slots.residual, &slots.mlp.gate_up, &slots.u_attention_in, &slots.mlp.u_down}) {
     *tensor = at::full({2, 3}, next++);
   }
   return slots;
@@ -74,11 +74,11 @@ TEST(SlotOffloadOrder, MovesTheBigSlotsOfOffloadedLayersOnly) {
     offload.after_layer(layer, slots.back());
   }
   offload.before_layer();
-  EXPECT_FALSE(slots[0].input.defined() || slots[0].gate_up.defined());
-  EXPECT_TRUE(slots[0].u_attention_in.defined() && slots[0].u_mlp_down.defined());
-  EXPECT_TRUE(slots[1].input.defined() && slots[1].gate_up.defined());
+  EXPECT_FALSE(slots[0].input.defined() || slots[0].mlp.gate_up.defined());
+  EXPECT_TRUE(slots[0].u_attention_in.defined() && slots[0].mlp.u_down.defined());
+  EXPECT_TRUE(slots[1].input.defined() && slots[1].mlp.gate_up.defined());
   EXPECT_FALSE(slots[2].input.defined() || slots[2].attention.lse.defined());
-  EXPECT_TRUE(slots[2].gate_up.defined());  // its policy re-runs it: nobody moves it
+  EXPECT_TRUE(slots[2].mlp.gate_up.defined());  // its policy re-runs it: nobody moves it
   EXPECT_GT(offload.host_bytes(), 0);
   for (std::int64_t layer = 2; layer >= 0; --layer) {
     model::LayerSlots& mine = slots[static_cast<std::size_t>(layer)];
@@ -89,7 +89,7 @@ TEST(SlotOffloadOrder, MovesTheBigSlotsOfOffloadedLayersOnly) {
     EXPECT_TRUE(mine.input.equal(want.input));
     EXPECT_TRUE(mine.attention.out.equal(want.attention.out));
     EXPECT_TRUE(mine.attention.lse.equal(want.attention.lse));
-    EXPECT_TRUE(mine.gate_up.equal(want.gate_up));
+    EXPECT_TRUE(mine.mlp.gate_up.equal(want.mlp.gate_up));
   }
 }
 

@@ -187,6 +187,22 @@ TEST_P(Attention, GivesTheSameBitsInAnyNumberOfHeadGroups) {
   }
 }
 
+TEST_P(Attention, WritesItsGradientOverItsInput) {
+  Heads mine = heads();
+  const Borders borders = {0, 17, 18, 40};
+  at::manual_seed(7);
+  const at::Tensor qkv = at::randn({40, mine.qkv_width()});
+  const at::Tensor dout = at::randn({40, mine.shape.num_query_heads * mine.shape.head_dim});
+  for (const std::int64_t groups : {std::int64_t{1}, mine.shape.num_kv_heads}) {
+    mine.shape.groups = groups;
+    const AttentionOutput forward = attention_forward(qkv, mine.shape, borders);
+    const at::Tensor want = attention_backward(dout, qkv, forward, mine.shape, borders);
+    const at::Tensor place = qkv.clone();
+    attention_backward(dout, place, forward, mine.shape, borders, place);
+    EXPECT_TRUE(place.equal(want)) << groups;
+  }
+}
+
 TEST_P(Attention, ADocumentIsBlindToTheOthersAndATokenToLaterOnes) {
   const Heads mine = heads();
   const Borders borders = {0, 7, 18, 21};

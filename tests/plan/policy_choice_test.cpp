@@ -109,9 +109,9 @@ TEST_F(PolicyChoice, OffloadsTheLowestLayers) {
 }
 
 TEST_F(PolicyChoice, CheckpointsGoToTheHostWhereNothingElseFits) {
-  const plan::MemoryPlan alone = plan::choose_policies(request(400'000, 127e9));
+  const plan::MemoryPlan alone = plan::choose_policies(request(700'000, 127e9));
   EXPECT_FALSE(alone.fits);
-  const plan::MemoryPlan with = plan::choose_policies(request(400'000, 127e9, 128e9));
+  const plan::MemoryPlan with = plan::choose_policies(request(700'000, 127e9, 128e9));
   EXPECT_TRUE(with.fits);
   EXPECT_GT(with.bytes.host, 0);
 }
