@@ -29,8 +29,11 @@ class CudaMemory : public ::testing::Test {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   }
   static testing::StepResult run(const std::string& model, Tuning tuning, const std::string& policy,
-                                 at::ScalarType type) {
+                                 at::ScalarType type, std::int64_t mlp_tile_rows = 0,
+                                 std::int64_t groups = 1) {
     testing::StepOptions options;
+    options.mlp_tile_rows = mlp_tile_rows;
+    options.attention_groups = groups;
     options.device = at::kCUDA;
     options.dtype = type;
     options.slabs = type == at::kBFloat16 && tuning == Tuning::kLora;
