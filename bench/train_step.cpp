@@ -2,9 +2,10 @@
 //
 //   build/cuda/train_step --shape qwen2.5-7b --tokens 4096 8192 --policy A [--steps 6] [--rank 16]
 //   tests/tools/start_ranks.py 2 build/cuda/train_step …      one row over two GPUs (Ulysses)
+//                         [--host_limit BYTES]
 //
 // One unpacked row per step, every token a target, LoRA on every linear layer, optimizer included; the first two steps
-// (of fewer than three: the first) are left out. Policy auto fills 95 % of the free memory. MFU counts 4·N_mm + 6·N_lora + 6·L·Hq·d·s FLOPs per token, nothing re-run, against 989 TFLOP/s.
+// (of fewer than three: the first) are left out. Policy auto fills 95 % of the free memory and offloads up to --host_limit bytes. MFU counts 4·N_mm + 6·N_lora + 6·L·Hq·d·s FLOPs per token, nothing re-run, against 989 TFLOP/s.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@
 #include <array>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +56,7 @@ struct Options {
   std::vector<std::string> policies = {"A"};
   int steps = 6;
   std::int64_t rank = 16;
+  std::optional<std::int64_t> host_limit;
 };
 
 Options parse(int argc, char** argv) {
@@ -81,6 +84,8 @@ Options parse(int argc, char** argv) {
       options.steps = std::stoi(values[0]);
     } else if (name == "--rank") {
       options.rank = std::stoll(values[0]);
+    } else if (name == "--host_limit") {
+      options.host_limit = static_cast<std::int64_t>(std::stod(values[0]));
     } else {
       throw base::UserError({.where = name, .what = "unknown option"});
     }
@@ -162,7 +167,11 @@ class Bench {
   void run(std::int64_t tokens, const std::string& policy) {
     const ops::Backend& device = ops::backend_of(device_);
     const plan::MemoryPlan plan = planned(tokens, policy, device.usable_bytes());
-    model::DecoderModel decoder(model_, store_, attention_, plan.policies);
+    attention_.set_head_groups(plan.form.attention_groups);
+    model::DecoderModel decoder(
+        model_, store_, attention_, plan.policies,
+        model::MemorySettings{.host = {.planned_bytes = plan.bytes.host, .largest_row = tokens},
+                              .mlp_tile_rows = plan.form.mlp_tile_rows});
     const dist::LocalBatch row =
         dist::shard_row(make_row(tokens, model_.vocab_size), group_.mesh.sp, group_.sp->rank());
     std::vector<double> seconds;
@@ -187,12 +196,13 @@ class Bench {
       return;
     }
     fmt::print(
-        R"({{"shape": "{}", "tokens": {}, "gpus": {}, "policy": "{}", "tokens_per_s": {:.0f}, "mfu": {:.4f}, "step_s": {:.4f}, "peak_bytes": {}, "planned_bytes": {}, "exchange_share": {:.4f}, "exchange_gb_per_s": {:.1f}, "loss": {:.4f}}})"
+        R"({{"shape": "{}", "tokens": {}, "gpus": {}, "policy": "{}", "tokens_per_s": {:.0f}, "mfu": {:.4f}, "step_s": {:.4f}, "peak_bytes": {}, "planned_bytes": {}, "host_bytes": {}, "exchange_share": {:.4f}, "exchange_gb_per_s": {:.1f}, "loss": {:.4f}}})"
         "\n",
-        options_.shape, tokens, group_.mesh.ranks(), plan::policy_text(plan.policies), rate,
+        options_.shape, tokens, group_.mesh.ranks(), plan::choice_text(plan), rate,
         rate * flops_per_token(model_, parameters_.trainable_elements(), tokens) / kPeakFlops /
             gpus,
-        median, device.memory().peak_bytes, plan.bytes.total(), exchanged.exchange_s / median,
+        median, device.memory().peak_bytes, plan.bytes.total(), decoder.host_bytes(),
+        exchanged.exchange_s / median,
         exchanged.exchange_s > 0
             ? static_cast<double>(exchanged.exchange_bytes) / exchanged.exchange_s * 1e-9
             : 0.0,
@@ -219,7 +229,9 @@ class Bench {
                                    .row_targets = tokens,
                                    .activation_policy = policy,
                                    .on_gpu = true,
-                                   .limit_bytes = usable * 95 / 100});
+                                   .limit_bytes = usable * 95 / 100,
+                                   .host_limit_bytes = options_.host_limit,
+                                   .attended_length = static_cast<double>(tokens)});
   }
 
   double one_step(model::DecoderModel& decoder, const dist::LocalBatch& row,

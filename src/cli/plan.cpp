@@ -64,18 +64,13 @@ plan::DataFacts read_data(const config::Config& config, const config::ModelConfi
   const data::Datasets sets = data::load_datasets(without_cache, data::encoding_of(*text.encoder),
                                                   data_environment(without_cache));
   const data::TrainSchedule schedule(sets.train, config);
-  double squares = 0;
-  for (std::int64_t sample = 0; sample < sets.train.size(); ++sample) {
-    const auto length = static_cast<double>(sets.train.length(sample));
-    squares += length * length;
-  }
   return {.is_real = true,
           .num_sequences = schedule.num_sequences(),
           .steps_per_epoch = schedule.steps_per_epoch(),
           .total_steps = schedule.total_steps(),
           .largest_row = schedule.largest_batch_tokens(),
           .step_tokens = sets.train.total_tokens() / schedule.steps_per_epoch(),
-          .attended_length = squares / static_cast<double>(sets.train.total_tokens())};
+          .attended_length = schedule.attended_length()};
 }
 
 /// The GPU that a run here would use; its speed is not known.
@@ -123,6 +118,19 @@ plan::DeviceFacts choose_device(const config::Config& config) {
   return device;
 }
 
+/// Host memory of one rank for offloaded activations; nothing when neither the user nor this machine
+/// tells.
+std::optional<std::int64_t> host_limit(const config::Config& config) {
+  const bool elsewhere =
+      !config.plan.plan_device.empty() || config.memory.gpu_memory_limit_bytes.has_value();
+  std::optional<std::int64_t> host = config.memory.host_memory_limit_bytes;
+  if (!host && !elsewhere) {
+    host = static_cast<std::int64_t>(metrics::host_memory().available_bytes) * 9 / 10;
+  }
+  return host ? std::optional(*host / std::max<std::int64_t>(1, config.launch.local_ranks))
+              : std::nullopt;
+}
+
 }  // namespace
 
 int run_plan(const config::Config& config) {
@@ -135,7 +143,8 @@ int run_plan(const config::Config& config) {
                                      .registry = registry,
                                      .dtype = train::compute_dtype(config, model),
                                      .data = read_data(config, model),
-                                     .device = device};
+                                     .device = device,
+                                     .host_limit_bytes = host_limit(config)};
   for (const std::string& line : plan::plan_lines(request, plan::make_run_plan(request))) {
     fmt::print("{}\n", line);
   }

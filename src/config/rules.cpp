@@ -257,10 +257,6 @@ void check_missing_on_gpu(const Config& config, base::Dtype dtype, Problems& pro
     contradiction(config, problems, "use_flash_attn", "GPU ranks have fused kernels only",
                   "Leave it out");
   }
-  if (asks_for_offload(config)) {
-    contradiction(config, problems, "activation_policy", "offload is not available yet",
-                  "Leave out the offload");
-  }
   if (dtype == base::Dtype::kFloat16) {
     problems.push_back({.where = "--torch_dtype",
                         .what = "float16 training is not available yet",

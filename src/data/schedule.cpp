@@ -96,6 +96,15 @@ std::int64_t TrainSchedule::row_tokens(std::int64_t row) const {
   return tokens;
 }
 
+double TrainSchedule::attended_length() const {
+  double squares = 0;
+  for (std::int64_t sample = 0; sample < train_->size(); ++sample) {
+    const auto length = static_cast<double>(train_->length(sample));
+    squares += length * length;
+  }
+  return squares / static_cast<double>(std::max<std::int64_t>(1, train_->total_tokens()));
+}
+
 std::int64_t TrainSchedule::largest_batch_tokens() const {
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(rows_.num_rows()));
   for (std::int64_t row = 0; row < rows_.num_rows(); ++row) {

@@ -51,6 +51,8 @@ class TrainSchedule {
   /// Upper bound of the tokens of any micro-batch of the run: the batch size times the longest
   /// sequences.
   [[nodiscard]] std::int64_t largest_batch_tokens() const;
+  /// Σ len² / Σ len of the samples: how far a token attends on average, twice.
+  [[nodiscard]] double attended_length() const;
   [[nodiscard]] const PackedRows& rows() const { return rows_; }
   /// Names everything the order depends on (data apart), to compare runs.
   [[nodiscard]] std::string identity() const;

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace longhaul::model {
@@ -23,6 +25,10 @@ UlyssesAttention::UlyssesAttention(const config::ModelConfig& model,
             .num_kv_heads = heads.num_kv_heads(),
             .head_dim = model.head_dim,
             .runs = config::equal_ratio_runs(heads)};
+}
+
+void UlyssesAttention::set_head_groups(std::int64_t groups) {
+  shape_.groups = std::clamp<std::int64_t>(groups, 1, shape_.num_kv_heads);
 }
 
 void UlyssesAttention::set_row(const RowContext& context) {
@@ -98,9 +104,10 @@ at::Tensor UlyssesAttention::backward(const at::Tensor& dout, const QkNormWeight
                                       GradSink& sink) {
   const at::Tensor dout_heads =
       as_rows(exchange_->head_to_seq_backward(as_heads(dout, shape_.head_dim)));
-  at::Tensor dqkv =
-      ops::attention_backward(dout_heads, ready_qkv(norm, context, slots), {slots.out, slots.lse},
-                              shape_, context.batch().cu_seqlens);
+  // Over q, k, v themselves: nobody reads them afterwards (with q/k norm they are a copy).
+  const at::Tensor dqkv = ready_qkv(norm, context, slots);
+  ops::attention_backward(dout_heads, dqkv, {slots.out, slots.lse}, shape_,
+                          context.batch().cu_seqlens, dqkv);
   slots.out.reset();
   slots.lse.reset();
   ops::rope(q_of(dqkv), context.rope(), shape_.head_dim, ops::RopeDirection::kInverse);

@@ -67,6 +67,9 @@ class UlyssesAttention final : public Attention {
   /// `exchange` must outlive this object.
   UlyssesAttention(const config::ModelConfig& model, dist::UlyssesExchange& exchange);
 
+  /// Computes attention in `groups` groups of whole KV heads (ops::AttentionShape); more than this
+  /// rank's KV heads are as many as it has. For all rows that follow.
+  void set_head_groups(std::int64_t groups);
   void set_row(const RowContext& context) override;
   void load_qkv(const at::Tensor& qkv, const QkNormWeights& norm, const RowContext& context,
                 AttentionSlots& slots) override;

@@ -1,20 +1,13 @@
 #include "model/decoder_layer.h"
 
-#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include "base/error.h"
-#include "ops/room.h"
-#include "ops/rows.h"
+#include "model/norm_input.h"
 
 namespace longhaul::model {
 namespace {
-
-/// A buffer for the input, or for the gradient of the output, of a group of linear layers.
-at::Tensor buffer_for(const Linear& linear, const at::Tensor& like, std::int64_t columns) {
-  return ops::empty_with_room(like.size(0), columns, linear.room(), like.options());
-}
 
 at::Tensor rows_like(const at::Tensor& like, std::int64_t columns) {
   return at::empty({like.size(0), columns}, like.options());
@@ -24,7 +17,8 @@ bool keeps(const config::LayerPolicy& policy, config::Slot slot) {
   return policy.action(slot) != config::SlotAction::kRerun;
 }
 
-/// Drops what the policy re-runs. LSE goes with the attention output it belongs to.
+/// Drops what the policy re-runs; gate_up was not made whole then. LSE goes with the attention
+/// output it belongs to.
 void drop_slots(const config::LayerPolicy& policy, LayerSlots& slots) {
   if (!keeps(policy, config::Slot::kInput)) {
     slots.input.reset();
@@ -39,42 +33,19 @@ void drop_slots(const config::LayerPolicy& policy, LayerSlots& slots) {
   if (!keeps(policy, config::Slot::kResidual)) {
     slots.residual.reset();
   }
-  if (!keeps(policy, config::Slot::kGateUp)) {
-    slots.gate_up.reset();
-  }
 }
 
 }  // namespace
 
 DecoderLayer::DecoderLayer(const config::ModelConfig& model, Attention& attention,
-                           std::int64_t layer)
-    : model_(&model), attention_(&attention), layer_(layer) {}
-
-at::Tensor DecoderLayer::norm_input(const at::Tensor& x, const NormWeight& norm,
-                                    const Linear& reader, at::Tensor& rstd) const {
-  at::Tensor normed = buffer_for(reader, x, x.size(1));
-  rstd = ops::rms_norm(x, norm.weight, model_->rms_norm_eps, normed);
-  return normed;
-}
-
-void DecoderLayer::norm_backward(const at::Tensor& dy, const at::Tensor& x, const NormWeight& norm,
-                                 const at::Tensor& rstd, const at::Tensor& add,
-                                 const at::Tensor& dx, GradSink& sink) const {
-  at::Tensor weight_gradient;
-  if (norm.param >= 0) {
-    weight_gradient = sink.accumulator(norm.param);
-  }
-  ops::rms_norm_backward(dy, x, norm.weight, rstd, add, dx, weight_gradient);
-  if (norm.param >= 0) {
-    sink.finished(norm.param);
-  }
-}
+                           std::int64_t layer, std::int64_t mlp_tile_rows)
+    : model_(&model), attention_(&attention), layer_(layer), mlp_(model, layer, mlp_tile_rows) {}
 
 void DecoderLayer::run_qkv(const LayerWeights& weights, const RowContext& context,
                            LayerSlots& slots) {
   at::Tensor rstd;
-  const at::Tensor normed =
-      norm_input(slots.input, weights.input_norm, *weights.attention_in, rstd);
+  const at::Tensor normed = norm_input(slots.input, weights.input_norm, model_->rms_norm_eps,
+                                       *weights.attention_in, rstd);
   const at::Tensor qkv = rows_like(normed, weights.attention_in->out_features());
   weights.attention_in->forward(normed, context.local_dropout(layer_, LayerInput::kAttention), qkv,
                                 slots.u_attention_in);
@@ -90,26 +61,9 @@ void DecoderLayer::run_attention_out(const LayerWeights& weights, const RowConte
   slots.residual.add_(slots.input);
 }
 
-void DecoderLayer::run_gate_up(const LayerWeights& weights, const RowContext& context,
-                               LayerSlots& slots) {
-  at::Tensor rstd;
-  const at::Tensor normed = norm_input(slots.residual, weights.post_norm, *weights.mlp_in, rstd);
-  // The backward pass writes the gradient over it.
-  slots.gate_up = buffer_for(*weights.mlp_in, normed, weights.mlp_in->out_features());
-  weights.mlp_in->forward(normed, context.local_dropout(layer_, LayerInput::kMlp), slots.gate_up,
-                          slots.u_mlp_in);
-}
-
 at::Tensor DecoderLayer::output(const LayerWeights& weights, const RowContext& context,
                                 LayerSlots& slots) {
-  const at::Tensor activated =
-      buffer_for(*weights.mlp_down, slots.gate_up, slots.gate_up.size(1) / 2);
-  ops::swiglu(slots.gate_up, activated);
-  at::Tensor y = at::empty_like(slots.residual);
-  weights.mlp_down->forward(activated, context.local_dropout(layer_, LayerInput::kMlpDown), y,
-                            slots.u_mlp_down);
-  y.add_(slots.residual);
-  return y;
+  return mlp_.forward(slots.residual, weights, context, Mlp::GateUp::kDrop, slots.mlp);
 }
 
 at::Tensor DecoderLayer::forward(const at::Tensor& x, const LayerWeights& weights,
@@ -122,8 +76,9 @@ at::Tensor DecoderLayer::forward(const at::Tensor& x, const LayerWeights& weight
     slots.attention.qkv.reset();
   }
   run_attention_out(weights, context, slots);
-  run_gate_up(weights, context, slots);
-  at::Tensor y = output(weights, context, slots);
+  at::Tensor y = mlp_.forward(
+      slots.residual, weights, context,
+      keeps(policy, config::Slot::kGateUp) ? Mlp::GateUp::kKeep : Mlp::GateUp::kDrop, slots.mlp);
   drop_slots(policy, slots);
   return y;
 }
@@ -137,7 +92,6 @@ at::Tensor DecoderLayer::forward_only(const at::Tensor& x, const LayerWeights& w
   slots.attention.qkv.reset();
   run_attention_out(weights, context, slots);
   slots.attention = {};
-  run_gate_up(weights, context, slots);
   return output(weights, context, slots);
 }
 
@@ -153,43 +107,6 @@ void DecoderLayer::rerun(const LayerWeights& weights, const RowContext& context,
   if (!slots.residual.defined()) {
     run_attention_out(weights, context, slots);
   }
-  if (!slots.gate_up.defined()) {
-    run_gate_up(weights, context, slots);
-  }
-}
-
-at::Tensor DecoderLayer::mlp_backward(const at::Tensor& dy, const LayerWeights& weights,
-                                      const RowContext& context, LayerSlots& slots,
-                                      GradSink& sink) {
-  const Linear& down = *weights.mlp_down;
-  const LoraDropout down_dropout = context.local_dropout(layer_, LayerInput::kMlpDown);
-  const at::Tensor du_down = down.lora_gradient(dy);
-  const at::Tensor activated = rows_like(dy, down.in_features());
-  if (down.needs_input()) {
-    ops::swiglu(slots.gate_up, activated);
-    down.lora_a_gradient(du_down, activated, down_dropout, 0, sink);
-    down.base_gradient(dy, activated, sink);
-  }
-  down.output_side_gradients(dy, slots.u_mlp_down, sink);
-  slots.u_mlp_down.reset();
-  // The product's input is not needed any more: its buffer takes the gradient.
-  down.input_gradient(dy, du_down, down_dropout, activated);
-  ops::swiglu_backward(activated, slots.gate_up, slots.gate_up);
-
-  const Linear& gate_up = *weights.mlp_in;
-  const at::Tensor dgate_up = std::move(slots.gate_up);
-  slots.gate_up.reset();
-  const LoraDropout in_dropout = context.local_dropout(layer_, LayerInput::kMlp);
-  at::Tensor rstd;
-  const at::Tensor normed = norm_input(slots.residual, weights.post_norm, gate_up, rstd);
-  const at::Tensor du = gate_up.lora_gradient(dgate_up);
-  gate_up.lora_a_gradient(du, normed, in_dropout, 0, sink);
-  gate_up.base_gradient(dgate_up, normed, sink);
-  gate_up.output_side_gradients(dgate_up, slots.u_mlp_in, sink);
-  slots.u_mlp_in.reset();
-  gate_up.input_gradient(dgate_up, du, in_dropout, normed);
-  norm_backward(normed, slots.residual, weights.post_norm, rstd, dy, normed, sink);
-  return normed;
 }
 
 at::Tensor DecoderLayer::attention_out_backward(const at::Tensor& dr, const LayerWeights& weights,
@@ -215,10 +132,11 @@ at::Tensor DecoderLayer::attention_out_backward(const at::Tensor& dr, const Laye
   return dout;
 }
 
-at::Tensor DecoderLayer::backward(const at::Tensor& dy, const LayerWeights& weights,
+at::Tensor DecoderLayer::backward(at::Tensor dy, const LayerWeights& weights,
                                   const RowContext& context, LayerSlots& slots,
                                   InputGradient input_gradient, GradSink& sink) {
-  const at::Tensor dr = mlp_backward(dy, weights, context, slots, sink);
+  const at::Tensor dr = mlp_.backward(dy, slots.residual, weights, context, slots.mlp, sink);
+  dy.reset();
   slots.residual.reset();
   at::Tensor dout = attention_out_backward(dr, weights, context, slots, sink);
   const at::Tensor dqkv =
@@ -229,7 +147,8 @@ at::Tensor DecoderLayer::backward(const at::Tensor& dy, const LayerWeights& weig
   const LoraDropout dropout = context.local_dropout(layer_, LayerInput::kAttention);
   const at::Tensor du = in.lora_gradient(dqkv);
   at::Tensor rstd;
-  const at::Tensor normed = norm_input(slots.input, weights.input_norm, in, rstd);
+  const at::Tensor normed =
+      norm_input(slots.input, weights.input_norm, model_->rms_norm_eps, in, rstd);
   in.lora_a_gradient(du, normed, dropout, 0, sink);
   in.base_gradient(dqkv, normed, sink);
   in.output_side_gradients(dqkv, slots.u_attention_in, sink);

@@ -9,12 +9,17 @@
 namespace longhaul::model {
 
 DecoderModel::DecoderModel(const config::ModelConfig& model, WeightStore& store,
-                           Attention& attention, std::vector<config::LayerPolicy> policies)
-    : model_(&model), store_(&store), attention_(&attention), policies_(std::move(policies)) {
+                           Attention& attention, std::vector<config::LayerPolicy> policies,
+                           const MemorySettings& memory)
+    : model_(&model),
+      store_(&store),
+      attention_(&attention),
+      policies_(std::move(policies)),
+      offload_(policies_, store.ends().embedding.device(), memory.host) {
   LONGHAUL_ASSERT(static_cast<std::int64_t>(policies_.size()) == model.num_layers,
                   "one activation policy per layer");
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
-    layers_.emplace_back(model, attention, layer);
+    layers_.emplace_back(model, attention, layer, memory.mlp_tile_rows);
   }
   rebuilds_input_ = config::rebuilt_inputs(policies_, lowest_backward_layer());
 }
@@ -38,16 +43,21 @@ LossSum DecoderModel::forward_backward(const dist::LocalBatch& batch, double sca
   attention_->set_row(context);
   const std::int64_t lowest = lowest_backward_layer();
   std::vector<LayerSlots> slots(layers_.size());
+  offload_.begin(batch.row_tokens());
   at::Tensor x = embed(batch, context);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const auto layer = static_cast<std::int64_t>(i);
+    offload_.before_layer();
     const WeightLease weights = store_->acquire(layer, Pass::kForward);
     x = layer < lowest ? layers_[i].forward_only(x, *weights, context)
                        : layers_[i].forward(x, *weights, context, policies_[i], slots[i]);
     if (rebuilds_input_[i]) {
       slots[i].input.reset();
     }
+    offload_.after_layer(layer, slots[i]);
   }
+  offload_.before_layer();
+  offload_.prefetch_below(static_cast<std::int64_t>(layers_.size()));
   const bool any_layer = lowest < static_cast<std::int64_t>(layers_.size());
   HeadBackward head =
       head_loss_backward(x, batch.labels, store_->ends(), model_->rms_norm_eps, scale,
@@ -57,6 +67,17 @@ LossSum DecoderModel::forward_backward(const dist::LocalBatch& batch, double sca
     walk_backward(std::move(head.dhidden), context, slots, sink);
   }
   return head.loss;
+}
+
+/// What the backward pass of `layer` finds kept, from the host; starts fetching what the next one
+/// needs, which then travels beside this one's compute.
+void DecoderModel::bring_back(std::int64_t layer, std::vector<LayerSlots>& slots) {
+  offload_.bring_back(layer, slots[static_cast<std::size_t>(layer)]);
+  if (rebuilds_input_[static_cast<std::size_t>(layer)]) {
+    --layer;
+    offload_.bring_back(layer, slots[static_cast<std::size_t>(layer)]);
+  }
+  offload_.prefetch_below(layer);
 }
 
 void DecoderModel::restore(std::int64_t layer, const RowContext& context,
@@ -79,13 +100,14 @@ void DecoderModel::walk_backward(at::Tensor dx, const RowContext& context,
   const EndWeights& ends = store_->ends();
   const std::int64_t lowest = lowest_backward_layer();
   for (auto layer = static_cast<std::int64_t>(layers_.size()) - 1; layer >= lowest; --layer) {
+    bring_back(layer, slots);
     restore(layer, context, slots);
     const WeightLease weights = store_->acquire(layer, Pass::kBackward);
     const InputGradient need = layer > lowest || ends.embedding_param >= 0
                                    ? InputGradient::kNeeded
                                    : InputGradient::kNotNeeded;
     const auto i = static_cast<std::size_t>(layer);
-    dx = layers_[i].backward(dx, *weights, context, slots[i], need, sink);
+    dx = layers_[i].backward(std::move(dx), *weights, context, slots[i], need, sink);
   }
   if (ends.embedding_param >= 0) {
     ops::embedding_scatter(dx, context.batch().ids, sink.accumulator(ends.embedding_param));

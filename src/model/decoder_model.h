@@ -10,15 +10,22 @@
 #include "model/decoder_layer.h"
 #include "model/lm_head.h"
 #include "model/row_context.h"
+#include "model/slot_offload.h"
 #include "model/weight_store.h"
 
 namespace longhaul::model {
 
+/// How the passes save memory, beside the policies of the layers (plan::MemoryPlan chooses both).
+struct MemorySettings {
+  ops::HostBudget host;            // for layers that offload
+  std::int64_t mlp_tile_rows = 0;  // as in Mlp
+};
+
 class DecoderModel {
  public:
-  /// All arguments must outlive the model. `policies` has one entry per layer.
+  /// `model`, `store` and `attention` must outlive this object. `policies` has one entry per layer.
   DecoderModel(const config::ModelConfig& model, WeightStore& store, Attention& attention,
-               std::vector<config::LayerPolicy> policies);
+               std::vector<config::LayerPolicy> policies, const MemorySettings& memory = {});
 
   /// Loss of this rank's shard and its weight gradients, each token's loss multiplied by `scale` (1
   /// / target tokens of the global batch). Gradients of this rank's tokens and heads only: sum them
@@ -29,11 +36,14 @@ class DecoderModel {
   LossSum evaluate(const dist::LocalBatch& batch);
   /// Hidden states before the final norm [S, h]; for tests and inference. Collective.
   at::Tensor hidden_states(const dist::LocalBatch& batch);
+  /// Host memory held for offloaded slots.
+  [[nodiscard]] std::int64_t host_bytes() const { return offload_.host_bytes(); }
 
  private:
   at::Tensor embed(const dist::LocalBatch& batch, const RowContext& context) const;
   void walk_backward(at::Tensor dx, const RowContext& context, std::vector<LayerSlots>& slots,
                      GradSink& sink);
+  void bring_back(std::int64_t layer, std::vector<LayerSlots>& slots);
   void restore(std::int64_t layer, const RowContext& context, std::vector<LayerSlots>& slots);
   [[nodiscard]] std::int64_t lowest_backward_layer() const;
 
@@ -41,6 +51,7 @@ class DecoderModel {
   WeightStore* store_;
   Attention* attention_;
   std::vector<config::LayerPolicy> policies_;
+  SlotOffload offload_;
   std::vector<DecoderLayer> layers_;
   std::vector<bool> rebuilds_input_;  // second layers of D2 pairs
 };

@@ -1,6 +1,9 @@
 #include "ops/attention.h"
 
+#include <ATen/ops/empty.h>
+
 #include "base/error.h"
+#include "ops/attention_views.h"
 #include "ops/backend.h"
 
 namespace longhaul::ops {
@@ -14,19 +17,31 @@ void check_qkv(const at::Tensor& qkv, const AttentionShape& shape,
                   "the documents cover the row");
 }
 
+/// The kernels run one call per document and run of heads: groups are shorter runs.
+AttentionShape grouped(const AttentionShape& shape) {
+  AttentionShape result = shape;
+  result.runs = cut_runs(shape.runs, shape.groups);
+  return result;
+}
+
 }  // namespace
 
 AttentionOutput attention_forward(const at::Tensor& qkv, const AttentionShape& shape,
                                   std::span<const std::int32_t> cu_seqlens) {
   check_qkv(qkv, shape, cu_seqlens);
-  return backend_of(qkv).attention_forward(qkv, shape, cu_seqlens);
+  return backend_of(qkv).attention_forward(qkv, grouped(shape), cu_seqlens);
 }
 
 at::Tensor attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
                               const AttentionOutput& forward, const AttentionShape& shape,
-                              std::span<const std::int32_t> cu_seqlens) {
+                              std::span<const std::int32_t> cu_seqlens, at::Tensor dqkv) {
   check_qkv(qkv, shape, cu_seqlens);
-  return backend_of(qkv).attention_backward(dout, qkv, forward, shape, cu_seqlens);
+  if (!dqkv.defined()) {
+    dqkv = at::empty(qkv.sizes(), qkv.options());
+  }
+  check_qkv(dqkv, shape, cu_seqlens);
+  backend_of(qkv).attention_backward(dout, qkv, forward, grouped(shape), cu_seqlens, dqkv);
+  return dqkv;
 }
 
 }  // namespace longhaul::ops

@@ -18,6 +18,10 @@ struct AttentionShape {
   std::int64_t num_kv_heads = 0;
   std::int64_t head_dim = 0;
   std::vector<config::HeadRun> runs;
+  /// Groups of whole KV heads that are computed one after the other, so that a kernel's temporaries
+  /// exist for one of them only; at most num_kv_heads. Heads of whole 64-byte pieces give the same
+  /// bits whatever the number.
+  std::int64_t groups = 1;
 };
 
 /// Result of the forward pass: out [T, nq·d], lse [T, nq] fp32 (natural log of the softmax sums).
@@ -31,9 +35,10 @@ struct AttentionOutput {
 AttentionOutput attention_forward(const at::Tensor& qkv, const AttentionShape& shape,
                                   std::span<const std::int32_t> cu_seqlens);
 
-/// d(qkv) in qkv's layout from d(out) [T, nq·d].
+/// d(qkv) in qkv's layout from d(out) [T, nq·d]: in `dqkv` when given, which may be qkv itself, else
+/// in a new tensor.
 at::Tensor attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
                               const AttentionOutput& forward, const AttentionShape& shape,
-                              std::span<const std::int32_t> cu_seqlens);
+                              std::span<const std::int32_t> cu_seqlens, at::Tensor dqkv = {});
 
 }  // namespace longhaul::ops

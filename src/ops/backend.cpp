@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "ops/cpu_attention.h"
+#include "ops/host_slots.h"
 
 namespace longhaul::ops {
 namespace {
@@ -20,7 +21,8 @@ const Backend& cpu_backend() {
       .attention_name = [] { return "libtorch's fused CPU kernel"; },
       .memory = host_memory,
       .usable_bytes = [] { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); },
-      .reset_memory_peak = reset_host_memory_peak};
+      .reset_memory_peak = reset_host_memory_peak,
+      .host_copier = cpu_host_copier};
   return backend;
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "kernels/kernel_table.h"
@@ -13,6 +14,8 @@
 
 namespace longhaul::ops {
 
+class HostCopier;
+
 struct Backend {
   const kernels::KernelTable* kernels = nullptr;
   /// The stream that libtorch's operators of this thread run on; null on the CPU.
@@ -20,9 +23,12 @@ struct Backend {
   /// As ops/attention.h promises, arguments checked.
   AttentionOutput (*attention_forward)(const at::Tensor& qkv, const AttentionShape& shape,
                                        std::span<const std::int32_t> cu_seqlens) = nullptr;
-  at::Tensor (*attention_backward)(const at::Tensor& dout, const at::Tensor& qkv,
-                                   const AttentionOutput& forward, const AttentionShape& shape,
-                                   std::span<const std::int32_t> cu_seqlens) = nullptr;
+  /// One call per document and run of shape.runs; `dqkv` may be qkv, so a call's results are written
+  /// when its inputs are not needed any more.
+  void (*attention_backward)(const at::Tensor& dout, const at::Tensor& qkv,
+                             const AttentionOutput& forward, const AttentionShape& shape,
+                             std::span<const std::int32_t> cu_seqlens,
+                             const at::Tensor& dqkv) = nullptr;
   /// Name and version of the attention kernels, for the start-up print.
   const char* (*attention_name)() = nullptr;
   /// Bytes of the device's tensors.
@@ -30,6 +36,8 @@ struct Backend {
   /// Bytes that tensors of this process may take: what is free now plus what it holds.
   std::int64_t (*usable_bytes)() = nullptr;
   void (*reset_memory_peak)() = nullptr;
+  /// Copies between this device and the host beside its compute (ops/host_slots.h).
+  std::unique_ptr<HostCopier> (*host_copier)() = nullptr;
 };
 
 /// The backend of a device; InternalError for one that nobody registered.

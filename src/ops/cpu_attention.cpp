@@ -44,10 +44,9 @@ AttentionOutput cpu_attention_forward(const at::Tensor& qkv, const AttentionShap
   return result;
 }
 
-at::Tensor cpu_attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
-                                  const AttentionOutput& forward, const AttentionShape& shape,
-                                  std::span<const std::int32_t> cu_seqlens) {
-  at::Tensor dqkv = at::empty(qkv.sizes(), qkv.options());
+void cpu_attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
+                            const AttentionOutput& forward, const AttentionShape& shape,
+                            std::span<const std::int32_t> cu_seqlens, const at::Tensor& dqkv) {
   for (std::size_t doc = 0; doc + 1 < cu_seqlens.size(); ++doc) {
     const config::Range rows{cu_seqlens[doc], cu_seqlens[doc + 1]};
     for (const config::HeadRun& run : shape.runs) {
@@ -68,7 +67,6 @@ at::Tensor cpu_attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
       target.v.copy_(dv);
     }
   }
-  return dqkv;
 }
 
 }  // namespace longhaul::ops

@@ -15,8 +15,8 @@ AttentionOutput cpu_attention_forward(const at::Tensor& qkv, const AttentionShap
                                       std::span<const std::int32_t> cu_seqlens);
 
 /// attention_backward on the CPU; arguments are checked by the caller.
-at::Tensor cpu_attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
-                                  const AttentionOutput& forward, const AttentionShape& shape,
-                                  std::span<const std::int32_t> cu_seqlens);
+void cpu_attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
+                            const AttentionOutput& forward, const AttentionShape& shape,
+                            std::span<const std::int32_t> cu_seqlens, const at::Tensor& dqkv);
 
 }  // namespace longhaul::ops

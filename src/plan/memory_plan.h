@@ -15,7 +15,7 @@
 
 namespace longhaul::plan {
 
-/// Peak bytes of one rank; the sum of the kinds is the planned peak of all tensors.
+/// Peak bytes of one rank; the sum of the kinds is the planned peak of the device's tensors.
 struct RankBytes {
   std::int64_t weights = 0;      // as layers read them, adapters included
   std::int64_t masters = 0;      // fp32 trained weights where they are separate
@@ -23,6 +23,7 @@ struct RankBytes {
   std::int64_t optimizer = 0;    // two fp32 moments
   std::int64_t activations = 0;  // what all layers keep between forward and backward
   std::int64_t working_set = 0;  // largest simultaneous temporaries on top of that
+  std::int64_t host = 0;         // offloaded activations, in host memory: not part of the total
   [[nodiscard]] std::int64_t total() const {
     return weights + masters + gradients + optimizer + activations + working_set;
   }
@@ -39,22 +40,43 @@ struct MemoryRequest {
   std::string activation_policy = "auto";
   bool on_gpu = false;
   std::optional<std::int64_t> limit_bytes{};  // per rank; absent: the policy is not limited
+  /// Host memory for offloaded activations, per rank; absent: `auto` offloads nothing.
+  std::optional<std::int64_t> host_limit_bytes{};
+  double attended_length = 0;  // Σ len² / Σ len of the documents; 0: attention costs no time
+};
+
+/// How layers compute when memory is short; costs little next to re-running.
+struct LayerForm {
+  std::int64_t attention_groups = 1;  // of whole KV heads (ops::AttentionShape)
+  std::int64_t mlp_tile_rows = 0;     // rows of a tile (model::Mlp); 0: all at once
+  bool operator==(const LayerForm&) const = default;
 };
 
 struct MemoryPlan {
   std::vector<config::LayerPolicy> policies;  // one per layer
-  RankBytes bytes;                            // of the rank that holds most
-  bool fits = true;                           // within limit_bytes
+  LayerForm form;
+  RankBytes bytes;   // of the rank that holds most
+  bool fits = true;  // within limit_bytes and host_limit_bytes
 };
 
 /// Bytes of one rank (sp rank 0, which holds the most tokens) under given policies.
-RankBytes rank_bytes(const MemoryRequest& request, std::span<const config::LayerPolicy> policies);
+RankBytes rank_bytes(const MemoryRequest& request, std::span<const config::LayerPolicy> policies,
+                     const LayerForm& form);
 
-/// The policies asked for, or with `auto` the fastest mix of presets that fits the limit (A first,
-/// layers turned to B, then C, D and D2 until it fits). UserError when the text is no policy.
+/// The plan under given policies, in the first form that fits: attention in 1, 2, 4 … groups up to
+/// the rank's KV heads, then the MLP in tiles of 8192 and of 2048 rows as well (on the CPU 1024 and
+/// 256). When none fits, in the last one.
+MemoryPlan plan_with(const MemoryRequest& request, std::vector<config::LayerPolicy> policies);
+
+/// The policies asked for, or with `auto` the mix of presets that fits the limits and re-runs least
+/// (plan/policy_choice.h). UserError when the text is no policy.
 MemoryPlan make_memory_plan(const MemoryRequest& request);
 
 /// "12xA,16xC" of consecutive equal policies.
 std::string policy_text(std::span<const config::LayerPolicy> policies);
+
+/// The policies and what else was chosen to save memory: "28xD, attention in 4 head groups,
+/// MLP in tiles of 8,192 rows".
+std::string choice_text(const MemoryPlan& plan);
 
 }  // namespace longhaul::plan

@@ -7,6 +7,7 @@
 #include "metrics/duration.h"
 #include "metrics/progress.h"
 #include "metrics/rates.h"
+#include "plan/policy_choice.h"
 
 namespace longhaul::plan {
 namespace {
@@ -16,6 +17,9 @@ using metrics::with_thousands;
 constexpr std::int64_t kLongestRowTried = std::int64_t{1} << 26;
 
 MemoryRequest memory_request(const RunPlanRequest& request, std::int64_t row_tokens) {
+  // A longer row is taken to hold longer documents.
+  const double longer = static_cast<double>(row_tokens) /
+                        static_cast<double>(std::max<std::int64_t>(1, request.data.largest_row));
   return {.model = request.model,
           .registry = request.registry,
           .dtype = request.dtype,
@@ -24,7 +28,9 @@ MemoryRequest memory_request(const RunPlanRequest& request, std::int64_t row_tok
           .row_targets = row_tokens,
           .activation_policy = request.config->memory.activation_policy,
           .on_gpu = !request.device.is_cpu,
-          .limit_bytes = request.device.memory_bytes};
+          .limit_bytes = request.device.memory_bytes,
+          .host_limit_bytes = request.host_limit_bytes,
+          .attended_length = request.data.attended_length * longer};
 }
 
 /// Largest row (to 256 tokens) whose plan fits the device; 0 when none does.
@@ -49,27 +55,11 @@ metrics::ModelSizes sizes_of(const config::ModelConfig& model) {
           .vocabulary = model.vocab_size};
 }
 
-/// FLOPs that really run per useful FLOP: re-run work counts half a forward pass at most.
+/// FLOPs that really run per useful FLOP.
 double rerun_factor(const MemoryPlan& memory) {
   double total = 0;
   for (const config::LayerPolicy& policy : memory.policies) {
-    switch (policy.preset) {
-      case config::ActivationPreset::kA:
-        total += 1.0;
-        break;
-      case config::ActivationPreset::kB:
-        total += 1.12;
-        break;
-      case config::ActivationPreset::kC:
-        total += 1.18;
-        break;
-      case config::ActivationPreset::kD:
-        total += 1.28;
-        break;
-      case config::ActivationPreset::kD2:
-        total += 1.33;
-        break;
-    }
+    total += 1.0 + rerun_share(policy.preset);
   }
   return total / static_cast<double>(memory.policies.size());
 }
@@ -99,6 +89,13 @@ std::string steps_line(const RunPlanRequest& request) {
 
 std::string gigabytes(std::int64_t bytes) {
   return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+std::string offload_text(const MemoryPlan& memory) {
+  const auto layers = std::count_if(memory.policies.begin(), memory.policies.end(),
+                                    [](const auto& policy) { return policy.offload; });
+  return fmt::format("offload: activations of {} of {} layers, {} of pinned host memory per rank",
+                     layers, memory.policies.size(), gigabytes(memory.bytes.host));
 }
 
 std::string rank_heads_text(const config::ModelConfig& model, std::int64_t sp) {
@@ -158,7 +155,7 @@ std::vector<std::string> plan_lines(const RunPlanRequest& request, const RunPlan
                   with_thousands((request.data.largest_row + config.mesh.sp - 1) / config.mesh.sp),
                   with_thousands(request.data.step_tokens)));
   lines.push_back(steps_line(request));
-  lines.push_back("activation policy: " + policy_text(plan.memory.policies));
+  lines.push_back("activation policy: " + choice_text(plan.memory));
   lines.push_back(fmt::format(
       "memory per rank: {} = weights {} + masters {} + gradients {} + optimizer {} + activations "
       "{} "
@@ -166,6 +163,9 @@ std::vector<std::string> plan_lines(const RunPlanRequest& request, const RunPlan
       gigabytes(bytes.total()), gigabytes(bytes.weights), gigabytes(bytes.masters),
       gigabytes(bytes.gradients), gigabytes(bytes.optimizer), gigabytes(bytes.activations),
       gigabytes(bytes.working_set), plan.memory.fits ? "" : " — DOES NOT FIT"));
+  if (bytes.host > 0) {
+    lines.push_back(offload_text(plan.memory));
+  }
   lines.push_back(fmt::format("expected: {:.0f} tokens/s, {} per step (rough)",
                               plan.tokens_per_second, metrics::format_duration(plan.step_seconds)));
   lines.push_back(

@@ -39,6 +39,8 @@ struct RunPlanRequest {
   base::Dtype dtype = base::Dtype::kFloat32;
   DataFacts data;
   DeviceFacts device;
+  /// Host memory of one rank for offloaded activations; absent: unknown.
+  std::optional<std::int64_t> host_limit_bytes{};
 };
 
 /// Bytes, policy, time and the longest row.
@@ -46,6 +48,8 @@ RunPlan make_run_plan(const RunPlanRequest& request);
 
 /// "1.37 GB" (1e9 bytes).
 std::string gigabytes(std::int64_t bytes);
+/// How many layers offload and the host memory that takes, one line.
+std::string offload_text(const MemoryPlan& memory);
 /// Query and KV heads of every sp rank: " 5/2 4/2" (KV copies counted where they are held).
 std::string rank_heads_text(const config::ModelConfig& model, std::int64_t sp);
 

@@ -23,6 +23,7 @@
 #include "ops/memory.h"
 #include "ops/scalar_type.h"
 #include "plan/memory_plan.h"
+#include "plan/run_plan.h"
 #include "train/checkpoint_files.h"
 #include "train/run_folder.h"
 #include "train/run_setup.h"
@@ -136,10 +137,14 @@ class Run {
         config::split_heads(model_config_.num_heads, model_config_.num_kv_heads, config_.mesh.sp),
         model_config_.head_dim);
     attention_ = std::make_unique<model::UlyssesAttention>(model_config_, *exchange_);
+    attention_->set_head_groups(plan_.form.attention_groups);
     store_ = std::make_unique<model::ResidentWeightStore>(
         model_config_, *parameters_, tuning_.spec.lora ? tuning_.spec.lora->scale() : 1.0);
-    decoder_ =
-        std::make_unique<model::DecoderModel>(model_config_, *store_, *attention_, plan_.policies);
+    decoder_ = std::make_unique<model::DecoderModel>(
+        model_config_, *store_, *attention_, plan_.policies,
+        model::MemorySettings{.host = {.planned_bytes = plan_.bytes.host,
+                                       .largest_row = schedule_->largest_batch_tokens()},
+                              .mlp_tile_rows = plan_.form.mlp_tile_rows});
   }
 
   /// Slabs pay on a GPU in 16 bits; dropout needs the adapters' input apart from the base's.
@@ -149,25 +154,28 @@ class Run {
     return lora && pays ? std::optional(lora->scale()) : std::nullopt;
   }
 
-  /// Bytes that every rank may plan with: what the poorest one has, since the ranks of a group
-  /// re-run the same layers together.
-  [[nodiscard]] std::int64_t common_limit_bytes() const {
-    std::array<double, 1> negated{-static_cast<double>(limit_bytes())};
-    group_.world->all_reduce_max("memory limit", negated);
-    return static_cast<std::int64_t>(-negated[0]);
+  /// Bytes of tensors that this rank may plan with.
+  [[nodiscard]] std::int64_t limit_bytes() const {
+    if (device_.is_cpu()) {
+      return host_limit_bytes();
+    }
+    const std::int64_t usable = ops::backend_of(device_).usable_bytes() * 9 / 10;
+    return std::min(config_.memory.gpu_memory_limit_bytes.value_or(usable), usable);
   }
 
-  [[nodiscard]] std::int64_t limit_bytes() const {
-    if (!device_.is_cpu()) {
-      const std::int64_t usable = ops::backend_of(device_).usable_bytes() * 9 / 10;
-      return std::min(config_.memory.gpu_memory_limit_bytes.value_or(usable), usable);
-    }
+  /// This rank's share of the host's memory.
+  [[nodiscard]] std::int64_t host_limit_bytes() const {
     const auto available = static_cast<std::int64_t>(metrics::host_memory().available_bytes);
     const std::int64_t host = config_.memory.host_memory_limit_bytes.value_or(available * 9 / 10);
     return host / std::max<std::int64_t>(1, config_.launch.local_ranks);
   }
 
+  /// The same plan on every rank: all go by the one that has least.
   void make_plan(base::Dtype dtype) {
+    std::array<double, 2> limits = {-static_cast<double>(limit_bytes()),
+                                    -static_cast<double>(host_limit_bytes())};
+    group_.world->all_reduce_max("memory limits", std::span(limits));
+    const auto host_limit = static_cast<std::int64_t>(-limits[1]);
     plan_ = plan::make_memory_plan({.model = &model_config_,
                                     .registry = parameters_->registry(),
                                     .dtype = dtype,
@@ -176,7 +184,18 @@ class Run {
                                     .row_targets = schedule_->largest_batch_tokens(),
                                     .activation_policy = config_.memory.activation_policy,
                                     .on_gpu = !device_.is_cpu(),
-                                    .limit_bytes = common_limit_bytes()});
+                                    .limit_bytes = static_cast<std::int64_t>(-limits[0]),
+                                    .host_limit_bytes = host_limit,
+                                    .attended_length = schedule_->attended_length()});
+    if (plan_.bytes.host > host_limit) {
+      throw base::SystemError(
+          {.where = "--activation_policy " + config_.memory.activation_policy,
+           .what = fmt::format("offloaded activations need {} of host memory per rank",
+                               plan::gigabytes(plan_.bytes.host)),
+           .got = plan::gigabytes(host_limit) + " that a rank may use",
+           .hint = "Offload fewer layers, or use auto; --host_memory_limit sets what the ranks of "
+                   "a host share"});
+    }
   }
 
   [[nodiscard]] double lora_dropout() const {

@@ -83,8 +83,11 @@ std::vector<std::string> start_lines(const StartFacts& facts) {
                               facts.schedule.total_steps(), facts.schedule.steps_per_epoch(),
                               with_thousands(facts.schedule.num_sequences())));
   lines.push_back(kernels_line(facts.device));
-  lines.push_back("activation policy: " + plan::policy_text(facts.plan.policies));
+  lines.push_back("activation policy: " + plan::choice_text(facts.plan));
   lines.push_back(memory_line(facts.plan));
+  if (facts.plan.bytes.host > 0) {
+    lines.push_back(plan::offload_text(facts.plan));
+  }
   if (!facts.plan.fits) {
     lines.push_back("warning: the plan is larger than the memory limit");
   }

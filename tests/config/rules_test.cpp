@@ -188,11 +188,11 @@ TEST(Rules, WhatGpuRanksDoNotDoYetIsRefused) {
   EXPECT_THAT(device_faults({"--attn_impl", "cudnn"}, bf16, 2), HasSubstr("not available yet"));
   EXPECT_THAT(device_faults({"--attn_impl", "eager"}, bf16, 1), HasSubstr("not available yet"));
   EXPECT_THAT(device_faults({"--use_flash_attn", "false"}, bf16, 1), HasSubstr("--use_flash_attn"));
-  EXPECT_THAT(device_faults({"--activation_policy", "D+offload"}, bf16, 1),
-              HasSubstr("offload is not available yet"));
   EXPECT_THAT(device_faults({}, base::Dtype::kFloat16, 1),
               HasSubstr("float16 training is not available yet"));
-  EXPECT_EQ(device_faults({"--activation_policy", "D+offload"}, bf16, 1, Command::kPlan), "");
+  for (const Command command : {Command::kSft, Command::kPlan}) {
+    EXPECT_EQ(device_faults({"--activation_policy", "D+offload"}, bf16, 1, command), "");
+  }
 }
 
 }  // namespace

@@ -187,6 +187,18 @@ TEST_F(ScheduleTest, BoundsEveryBatchByLargestBatchTokens) {
   }
 }
 
+TEST_F(ScheduleTest, SaysHowFarATokenAttends) {
+  const TokenStore train = store(7);
+  double tokens = 0;
+  double squares = 0;
+  for (std::int64_t sample = 0; sample < train.size(); ++sample) {
+    const auto length = static_cast<double>(train.length(sample));
+    tokens += length;
+    squares += length * length;
+  }
+  EXPECT_DOUBLE_EQ(TrainSchedule(train, make_config(1, 1, 1)).attended_length(), squares / tokens);
+}
+
 TEST_F(ScheduleTest, NamesWhatItsOrderDependsOn) {
   const TokenStore train = store(7);
   auto config = make_config(1, 2, 3);

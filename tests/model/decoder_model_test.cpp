@@ -69,6 +69,24 @@ TEST_P(DecoderModel, GivesTheSameBitsUnderEveryActivationPolicy) {
   }
 }
 
+TEST_P(DecoderModel, GivesTheSameInAnyNumberOfHeadGroups) {
+  const auto& [name, tuning] = GetParam();
+  const config::ModelConfig model = testing::tiny_model(name);
+  const data::PackedBatch row = testing::make_row(sample_documents(model.vocab_size), 0);
+  testing::StepOptions options;
+  for (const std::int64_t sp : {1, 2}) {
+    options.attention_groups = 1;
+    const testing::StepResult want = testing::run_step(name, tuning, {.sp = sp}, {row}, options);
+    for (const std::int64_t groups : {2, 64}) {  // 64: as many as a rank has KV heads
+      options.attention_groups = groups;
+      const testing::StepResult got = testing::run_step(name, tuning, {.sp = sp}, {row}, options);
+      // Not bit by bit: the tiny heads lie otherwise aligned (tests/ops/attention_test.cpp).
+      EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-6 * want.loss_sum);
+      EXPECT_EQ(testing::compare_gradients(got.gradients, want.gradients, 2e-6), "") << groups;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models, DecoderModel,
     ::testing::Values(Case{"llama", Tuning::kLora}, Case{"llama", Tuning::kFull},

@@ -21,7 +21,10 @@ struct RankSetup {
 };
 
 RankSetup make_setup(const std::string& name, Tuning tuning, const StepOptions& options) {
-  const config::ModelConfig model = tiny_model(name);
+  config::ModelConfig model = tiny_model(name);
+  if (options.num_layers > 0) {
+    model.num_layers = options.num_layers;
+  }
   const config::TuningSpec spec = options.spec.value_or(tiny_tuning(model, tuning));
   const double lora_scale = spec.lora ? spec.lora->scale() : 1.0;
   RankSetup setup{
@@ -53,11 +56,12 @@ StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tu
           ? options.make_exchange(*sp, heads, setup.model.head_dim)
           : std::make_unique<dist::UlyssesExchange>(*sp, heads, setup.model.head_dim);
   model::UlyssesAttention attention(setup.model, *exchange);
+  attention.set_head_groups(options.attention_groups);
   model::ResidentWeightStore store(setup.model, setup.parameters, setup.lora_scale);
-  model::DecoderModel decoder(
-      setup.model, store, attention,
-      std::vector<config::LayerPolicy>(static_cast<std::size_t>(setup.model.num_layers),
-                                       options.policy));
+  auto policies = options.layer_policies;
+  policies.resize(static_cast<std::size_t>(setup.model.num_layers), options.policy);
+  model::DecoderModel decoder(setup.model, store, attention, policies,
+                              {.host = {}, .mlp_tile_rows = options.mlp_tile_rows});
   model::FlatGradSink sink(setup.parameters);
   const model::RandomAddress random{.seed = 3,
                                     .epoch = 1,

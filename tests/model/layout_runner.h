@@ -31,6 +31,11 @@ struct StepResult {
 /// How one run deviates from the product, for the tests that must see a fault.
 struct StepOptions {
   config::LayerPolicy policy{};
+  /// One per layer in place of `policy`.
+  std::vector<config::LayerPolicy> layer_policies{};
+  std::int64_t num_layers = 0;  // in place of the model's own number
+  std::int64_t attention_groups = 1;
+  std::int64_t mlp_tile_rows = 0;
   double lora_dropout = 0;
   double neftune_alpha = 0;
   at::ScalarType dtype = at::kFloat;

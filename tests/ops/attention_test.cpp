@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/attention_views.h"
 
 namespace longhaul::ops {
 namespace {
@@ -93,14 +94,13 @@ class Attention : public ::testing::TestWithParam<Case> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Heads, Attention,
-                         ::testing::Values(Case{"one_head", 1, 1, 1, 0, 8},
-                                           Case{"as_many_kv_heads", 4, 4, 1, 0, 6},
-                                           Case{"grouped", 8, 2, 1, 0, 16},
-                                           Case{"split_group", 6, 2, 4, 1, 10},
-                                           Case{"uneven_runs_5_2", 9, 3, 2, 0, 4},
-                                           Case{"uneven_runs_4_2", 9, 3, 2, 1, 64}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Heads, Attention,
+    ::testing::Values(Case{"one_head", 1, 1, 1, 0, 8}, Case{"as_many_kv_heads", 4, 4, 1, 0, 6},
+                      Case{"grouped", 8, 2, 1, 0, 16}, Case{"three_kv_heads", 6, 3, 1, 0, 32},
+                      Case{"split_group", 6, 2, 4, 1, 10}, Case{"uneven_runs_5_2", 9, 3, 2, 0, 4},
+                      Case{"uneven_runs_4_2", 9, 3, 2, 1, 64}),
+    [](const auto& test) { return test.param.name; });
 
 const Borders kRows[] = {{0, 1}, {0, 17}, {0, 1, 3, 20}, {0, 17, 18, 20, 21}, {0, 140, 141}};
 
@@ -161,6 +161,48 @@ TEST_P(Attention, ReadsRowsOfAWiderMatrix) {
             2e-6);
 }
 
+TEST_P(Attention, GivesTheSameBitsInAnyNumberOfHeadGroups) {
+  Heads mine = heads();
+  for (const Borders& borders : kRows) {
+    at::manual_seed(6);
+    const std::int64_t tokens = borders.back();
+    const at::Tensor qkv = at::randn({tokens, mine.qkv_width()});
+    const at::Tensor dout = at::randn({tokens, mine.shape.num_query_heads * mine.shape.head_dim});
+    mine.shape.groups = 1;
+    const AttentionOutput want = attention_forward(qkv, mine.shape, borders);
+    const at::Tensor want_gradient = attention_backward(dout, qkv, want, mine.shape, borders);
+    for (std::int64_t groups = 2; groups <= mine.shape.num_kv_heads; ++groups) {
+      mine.shape.groups = groups;
+      const AttentionOutput got = attention_forward(qkv, mine.shape, borders);
+      const at::Tensor gradient = attention_backward(dout, qkv, got, mine.shape, borders);
+      EXPECT_TRUE(got.out.equal(want.out)) << groups;
+      EXPECT_TRUE(got.lse.equal(want.lse)) << groups;
+      // Heads that are no whole 64-byte pieces lie otherwise aligned in a group's own buffers, and
+      // BLAS may round another way.
+      const bool aligned = mine.shape.head_dim % 16 == 0;
+      EXPECT_TRUE(aligned ? gradient.equal(want_gradient)
+                          : relative_error(gradient, want_gradient) <= 1e-6)
+          << groups;
+    }
+  }
+}
+
+TEST_P(Attention, WritesItsGradientOverItsInput) {
+  Heads mine = heads();
+  const Borders borders = {0, 17, 18, 40};
+  at::manual_seed(7);
+  const at::Tensor qkv = at::randn({40, mine.qkv_width()});
+  const at::Tensor dout = at::randn({40, mine.shape.num_query_heads * mine.shape.head_dim});
+  for (const std::int64_t groups : {std::int64_t{1}, mine.shape.num_kv_heads}) {
+    mine.shape.groups = groups;
+    const AttentionOutput forward = attention_forward(qkv, mine.shape, borders);
+    const at::Tensor want = attention_backward(dout, qkv, forward, mine.shape, borders);
+    const at::Tensor place = qkv.clone();
+    attention_backward(dout, place, forward, mine.shape, borders, place);
+    EXPECT_TRUE(place.equal(want)) << groups;
+  }
+}
+
 TEST_P(Attention, ADocumentIsBlindToTheOthersAndATokenToLaterOnes) {
   const Heads mine = heads();
   const Borders borders = {0, 7, 18, 21};
@@ -192,6 +234,31 @@ TEST_P(Attention, SurvivesScoresOfTenThousand) {
   EXPECT_LE(relative_error(got.lse, want.lse), 1e-6);
   const at::Tensor dqkv = attention_backward(got.out, qkv, got, mine.shape, borders);
   EXPECT_TRUE(dqkv.isfinite().all().item<bool>());
+}
+
+/// (first query head, query heads, first KV head, KV heads) of every run.
+std::vector<std::vector<std::int64_t>> cuts(const std::vector<config::HeadRun>& runs,
+                                            std::int64_t groups) {
+  std::vector<std::vector<std::int64_t>> result;
+  for (const config::HeadRun& run : cut_runs(runs, groups)) {
+    result.push_back({run.local_query_heads.begin, run.local_query_heads.size(),
+                      run.local_kv_heads.begin, run.local_kv_heads.size()});
+  }
+  return result;
+}
+
+TEST(AttentionShapes, GroupsHoldWholeKvHeadsAsEvenlyAsPossible) {
+  using Cuts = std::vector<std::vector<std::int64_t>>;
+  const std::vector<config::HeadRun> even = {{{0, 28}, {0, 4}}};
+  EXPECT_EQ(cuts(even, 1), (Cuts{{0, 28, 0, 4}}));
+  EXPECT_EQ(cuts(even, 2), (Cuts{{0, 14, 0, 2}, {14, 14, 2, 2}}));
+  EXPECT_EQ(cuts(even, 3), (Cuts{{0, 7, 0, 1}, {7, 7, 1, 1}, {14, 14, 2, 2}}));
+  // Two runs of different ratio: a group that spans the border is two calls.
+  const std::vector<config::HeadRun> uneven = {{{0, 6}, {0, 2}}, {{6, 7}, {2, 3}}};
+  EXPECT_EQ(cuts(uneven, 1), (Cuts{{0, 6, 0, 2}, {6, 1, 2, 1}}));
+  EXPECT_EQ(cuts(uneven, 2), (Cuts{{0, 3, 0, 1}, {3, 3, 1, 1}, {6, 1, 2, 1}}));
+  EXPECT_THROW(cut_runs(even, 5), base::InternalError);
+  EXPECT_THROW(cut_runs(even, 0), base::InternalError);
 }
 
 TEST(AttentionShapes, ARowWithoutTokensGivesNothing) {

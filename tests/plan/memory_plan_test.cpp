@@ -86,6 +86,42 @@ TEST_F(MemoryPlan, AutoKeepsAllThatFitsAndTurnsLayersOneByOne) {
   EXPECT_NE(plan.policies.front(), plan.policies.back());
 }
 
+TEST_F(MemoryPlan, TakesTheFirstFormThatFits) {
+  plan::MemoryRequest tight = request(65536, "D");
+  tight.on_gpu = true;
+  const std::vector<config::LayerPolicy> policies(28, {config::ActivationPreset::kD, false});
+  std::int64_t before = 0;
+  for (const plan::LayerForm& form :
+       {plan::LayerForm{1, 0}, plan::LayerForm{4, 8192}, plan::LayerForm{4, 2048}}) {
+    tight.limit_bytes = plan::rank_bytes(tight, policies, form).total();
+    const plan::MemoryPlan plan = plan::make_memory_plan(tight);
+    EXPECT_TRUE(plan.fits);
+    EXPECT_EQ(plan.form, form);
+    EXPECT_TRUE(before == 0 || plan.bytes.total() < before);
+    before = plan.bytes.total();
+  }
+  tight.limit_bytes = 1;
+  const plan::MemoryPlan most = plan::make_memory_plan(tight);
+  EXPECT_FALSE(most.fits);
+  EXPECT_EQ(plan::choice_text(most),
+            "28xD, attention in 4 head groups, MLP in tiles of 2,048 rows");
+  tight.limit_bytes.reset();
+  EXPECT_EQ(plan::choice_text(plan::make_memory_plan(tight)), "28xD");
+}
+
+TEST_F(MemoryPlan, GrowsBySixtyTwoKilobytesPerTokenWithCheckpointsOnTheHost) {
+  plan::MemoryRequest row = request(262144, "D+offload");
+  row.on_gpu = true;
+  const std::vector<config::LayerPolicy> policies(28, {config::ActivationPreset::kD, true});
+  const std::int64_t shorter = plan::rank_bytes(row, policies, {4, 8192}).total();
+  const std::int64_t host = plan::rank_bytes(row, policies, {4, 8192}).host;
+  EXPECT_EQ(host, std::int64_t{28} * 7168 * 262144);
+  row.row_tokens = 524288;
+  row.row_targets = 524288;
+  const std::int64_t longer = plan::rank_bytes(row, policies, {4, 8192}).total();
+  EXPECT_LE(static_cast<double>(longer - shorter) / 262144, 62e3);
+}
+
 TEST_F(MemoryPlan, SaysWhenNothingFits) {
   plan::MemoryRequest automatic = request(32768, "auto");
   automatic.limit_bytes = 10'000'000'000;

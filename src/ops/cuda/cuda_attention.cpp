@@ -201,10 +201,9 @@ AttentionOutput cuda_attention_forward(const at::Tensor& qkv, const AttentionSha
   return result;
 }
 
-at::Tensor cuda_attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
-                                   const AttentionOutput& forward, const AttentionShape& shape,
-                                   std::span<const std::int32_t> cu_seqlens) {
-  at::Tensor dqkv = at::empty(qkv.sizes(), qkv.options());
+void cuda_attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
+                             const AttentionOutput& forward, const AttentionShape& shape,
+                             std::span<const std::int32_t> cu_seqlens, const at::Tensor& dqkv) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
   for (const Part& part : plan_parts(cu_seqlens, qkv.scalar_type())) {
     for (const config::HeadRun& run : shape.runs) {
@@ -222,7 +221,6 @@ at::Tensor cuda_attention_backward(const at::Tensor& dout, const at::Tensor& qkv
       token_major(target.v).copy_(made[2].narrow(2, 0, shape.head_dim));
     }
   }
-  return dqkv;
 }
 
 }  // namespace longhaul::ops

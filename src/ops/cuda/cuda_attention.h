@@ -15,8 +15,8 @@ namespace longhaul::ops {
 AttentionOutput cuda_attention_forward(const at::Tensor& qkv, const AttentionShape& shape,
                                        std::span<const std::int32_t> cu_seqlens);
 
-at::Tensor cuda_attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
-                                   const AttentionOutput& forward, const AttentionShape& shape,
-                                   std::span<const std::int32_t> cu_seqlens);
+void cuda_attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
+                             const AttentionOutput& forward, const AttentionShape& shape,
+                             std::span<const std::int32_t> cu_seqlens, const at::Tensor& dqkv);
 
 }  // namespace longhaul::ops

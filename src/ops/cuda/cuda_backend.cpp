@@ -13,6 +13,7 @@
 #include "kernels/cuda_table.h"
 #include "ops/backend.h"
 #include "ops/cuda/cuda_attention.h"
+#include "ops/cuda/cuda_host_slots.h"
 
 namespace longhaul::ops {
 namespace {
@@ -77,6 +78,7 @@ longhaul_cuda_backend(int device) {
                                .attention_name = attention_name,
                                .memory = device_memory,
                                .usable_bytes = usable_bytes,
-                               .reset_memory_peak = reset_device_peak};
+                               .reset_memory_peak = reset_device_peak,
+                               .host_copier = cuda_host_copier};
   return &backend;
 }

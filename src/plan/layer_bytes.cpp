@@ -1,0 +1,158 @@
+#include "plan/layer_bytes.h"
+
+#include <algorithm>
+#include <array>
+
+namespace longhaul::plan {
+namespace {
+
+using config::Slot;
+
+constexpr std::array kSlots = {Slot::kInput, Slot::kQkv,      Slot::kAttnOut,
+                               Slot::kLse,   Slot::kResidual, Slot::kGateUp};
+
+// What an H200 sustains (docs/benchmarks.md); slower devices hide copies at least as well.
+constexpr double kProductFlops = 650e12;
+constexpr double kAttentionFlops = 550e12;
+constexpr double kHostBytesPerSecond = 50e9;
+
+/// Bytes of the gradient of q, k, v of this rank's heads.
+std::int64_t fused_bytes(const Sizes& s) {
+  return s.row * (s.my_q_width + 2 * s.my_kv_width) * s.element;
+}
+
+/// `bytes` of all heads → those of the largest group of KV heads.
+std::int64_t of_one_group(std::int64_t bytes, const Sizes& s, std::int64_t groups) {
+  const std::int64_t heads = (s.my_kv_heads + groups - 1) / groups;
+  return bytes / s.my_kv_heads * heads;
+}
+
+/// What attention's backward kernel makes beside its inputs: its results and, on a GPU, fp32 dQ and
+/// dK, dV for every query head.
+std::int64_t attention_kernel_bytes(const Sizes& s, std::int64_t groups) {
+  const std::int64_t results = of_one_group(fused_bytes(s), s, groups);
+  if (!s.on_gpu) {
+    return results;
+  }
+  const std::int64_t expanded = s.row * s.my_q_width * (4 + 2 * s.element);
+  // The float32 kernel reads k and v expanded, too.
+  const std::int64_t inputs = s.element == 4 ? s.row * s.my_q_width * 2 * s.element : 0;
+  return results + of_one_group(expanded + inputs, s, groups);
+}
+
+std::int64_t mlp_stage(const Sizes& s, const config::LayerPolicy& policy, const LayerForm& form) {
+  const std::int64_t tile =
+      form.mlp_tile_rows > 0 ? std::min(form.mlp_tile_rows, s.local) : s.local;
+  const bool kept = policy.action(Slot::kGateUp) != config::SlotAction::kRerun;
+  const std::int64_t gate_up = slot_bytes(s, Slot::kGateUp);
+  const std::int64_t widened = s.widens ? tile * (2 * s.ffn + s.hidden) * 4 : 0;
+  // The slots, the product's input, d(y) and the normed input that becomes d(residual).
+  return rerun_bytes(s) + (kept || s.local == 0 ? gate_up : gate_up / s.local * tile) +
+         tile * s.ffn * s.element + 2 * s.local * s.hidden * s.element + widened;
+}
+
+std::int64_t attention_stage(const Sizes& s, const LayerForm& form) {
+  const std::int64_t slots = slot_bytes(s, Slot::kInput) + slot_bytes(s, Slot::kQkv) +
+                             slot_bytes(s, Slot::kAttnOut) + slot_bytes(s, Slot::kLse);
+  // d(residual), d(O) in one or both layouts, and q, k after their norm; d(q, k, v) takes the place
+  // of q, k, v.
+  const std::int64_t gradients = s.local * (s.hidden + s.q_width) * s.element +
+                                 (s.exchanges ? s.row * s.my_q_width * s.element : 0) +
+                                 (s.qk_norm ? fused_bytes(s) : 0);
+  return slots + gradients + attention_kernel_bytes(s, form.attention_groups);
+}
+
+}  // namespace
+
+Sizes sizes_of(const MemoryRequest& request) {
+  const config::ModelConfig& model = *request.model;
+  const auto heads = config::split_heads(model.num_heads, model.num_kv_heads, request.mesh.sp);
+  const config::RankHeads& mine = heads.front();
+  Sizes sizes;
+  sizes.element = static_cast<std::int64_t>(base::dtype_bytes(request.dtype));
+  sizes.row = request.row_tokens;
+  sizes.local = config::split_tokens(request.row_tokens, request.mesh.sp).front().size();
+  sizes.hidden = model.hidden_size;
+  sizes.ffn = model.intermediate_size;
+  sizes.q_width = model.q_width();
+  sizes.kv_width = model.num_kv_heads * model.head_dim;
+  sizes.my_heads = mine.num_query_heads();
+  sizes.my_kv_heads = mine.num_kv_heads();
+  sizes.my_q_width = mine.num_query_heads() * model.head_dim;
+  sizes.my_kv_width = mine.num_kv_heads() * model.head_dim;
+  sizes.half_head = model.head_dim / 2;
+  sizes.vocab = model.vocab_size;
+  sizes.attended = std::min(request.attended_length, static_cast<double>(request.row_tokens));
+  sizes.on_gpu = request.on_gpu;
+  sizes.exchanges = request.mesh.sp > 1;
+  sizes.qk_norm = model.qk_norm;
+  sizes.targets = std::min(sizes.local, request.row_targets);
+  sizes.widens = sizes.element < 4 &&
+                 std::any_of(request.registry.begin(), request.registry.end(),
+                             [](const auto& spec) { return spec.trainable && !spec.in_adapter; });
+  return sizes;
+}
+
+std::int64_t slot_bytes(const Sizes& s, Slot slot) {
+  switch (slot) {
+    case Slot::kInput:
+    case Slot::kResidual:
+      return s.local * s.hidden * s.element;
+    case Slot::kQkv:
+      return fused_bytes(s);
+    case Slot::kAttnOut:
+      return s.row * s.my_q_width * s.element;
+    case Slot::kLse:
+      return s.row * s.my_heads * 4;
+    case Slot::kGateUp:
+      return s.local * 2 * s.ffn * s.element;
+    case Slot::kCount:
+      break;
+  }
+  return 0;
+}
+
+std::int64_t slots_with(const Sizes& s, const config::LayerPolicy& policy,
+                        config::SlotAction action, bool holds_input) {
+  std::int64_t bytes = 0;
+  for (const Slot slot : kSlots) {
+    if (policy.action(slot) == action && (slot != Slot::kInput || holds_input)) {
+      bytes += slot_bytes(s, slot);
+    }
+  }
+  return bytes;
+}
+
+std::int64_t rerun_bytes(const Sizes& s) {
+  std::int64_t bytes = 0;
+  for (const Slot slot : kSlots) {
+    bytes += slot == Slot::kGateUp ? 0 : slot_bytes(s, slot);
+  }
+  return bytes;
+}
+
+std::int64_t backward_bytes(const Sizes& s, const config::LayerPolicy& policy,
+                            const LayerForm& form) {
+  return std::max(mlp_stage(s, policy, form), attention_stage(s, form));
+}
+
+std::int64_t head_bytes(const Sizes& s) {
+  const std::int64_t tile_rows =
+      std::min(s.targets, config::logits_tile_rows(s.vocab, s.element, s.on_gpu));
+  const std::int64_t widened = s.widens ? tile_rows * (s.vocab + s.hidden) * 4 : 0;
+  return (s.local * 2 * s.hidden + s.targets * 2 * s.hidden + tile_rows * s.vocab) * s.element +
+         widened;
+}
+
+double forward_seconds(const Sizes& s) {
+  const std::int64_t weights = s.hidden * (2 * s.q_width + 2 * s.kv_width + 3 * s.ffn);
+  const double products = 2.0 * static_cast<double>(s.local) * static_cast<double>(weights);
+  const double attention = 2.0 * static_cast<double>(s.row * s.my_q_width) * s.attended;
+  return products / kProductFlops + attention / kAttentionFlops;
+}
+
+double host_copy_seconds(std::int64_t bytes) {
+  return static_cast<double>(bytes) / kHostBytesPerSecond;
+}
+
+}  // namespace longhaul::plan

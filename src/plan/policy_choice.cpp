@@ -1,0 +1,125 @@
+#include "plan/policy_choice.h"
+
+#include <array>
+#include <optional>
+
+#include "plan/layer_bytes.h"
+
+namespace longhaul::plan {
+namespace {
+
+using config::ActivationPreset;
+using config::LayerPolicy;
+
+constexpr std::array kPresets = {ActivationPreset::kA, ActivationPreset::kB, ActivationPreset::kC,
+                                 ActivationPreset::kD, ActivationPreset::kD2};
+
+double rerun_work(const MemoryPlan& plan) {
+  double work = 0;
+  for (const LayerPolicy& policy : plan.policies) {
+    work += rerun_share(policy.preset);
+  }
+  return work;
+}
+
+/// The way to the host may be shared by two devices.
+bool hides_copies(const Sizes& sizes, ActivationPreset preset) {
+  const std::int64_t bytes = slots_with(sizes, {.preset = preset, .offload = true},
+                                        config::SlotAction::kHost, /*holds_input=*/true);
+  return 2 * host_copy_seconds(bytes) <= forward_seconds(sizes);
+}
+
+/// Walks mixes, from the one that re-runs least, until one fits.
+class Ladder {
+ public:
+  explicit Ladder(const MemoryRequest& request)
+      : request_(request), policies_(static_cast<std::size_t>(request.model->num_layers)) {}
+
+  /// `offloaded` is the preset with offload that layers may go to.
+  MemoryPlan walk(std::optional<ActivationPreset> offloaded) {
+    if (!fits() && !(offloaded && offload_from_below(*offloaded))) {
+      rerun_from_above();
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  bool fits() {
+    plan_ = plan_with(request_, policies_);
+    return plan_.fits;
+  }
+
+  bool offload_from_below(ActivationPreset preset) {
+    for (LayerPolicy& policy : policies_) {
+      policy = {.preset = preset, .offload = true};
+      if (rank_bytes(request_, policies_, {}).host > *request_.host_limit_bytes) {
+        policy = {};
+        return false;
+      }
+      if (fits()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void rerun_from_above() {
+    for (const ActivationPreset preset : kPresets) {
+      for (std::size_t layer = policies_.size(); layer-- > 0;) {
+        if (!policies_[layer].offload) {
+          policies_[layer].preset = preset;
+          if (fits()) {
+            return;
+          }
+        }
+      }
+    }
+  }
+
+  const MemoryRequest& request_;
+  std::vector<LayerPolicy> policies_;
+  MemoryPlan plan_;
+};
+
+}  // namespace
+
+double rerun_share(ActivationPreset preset) {
+  // Matrix products of a forward pass by FLOPs; attention, which only D re-runs, counts more the
+  // longer the row is.
+  switch (preset) {
+    case ActivationPreset::kA:
+      return 0.0;
+    case ActivationPreset::kB:
+      return 0.12;
+    case ActivationPreset::kC:
+      return 0.18;
+    case ActivationPreset::kD:
+      return 0.28;
+    case ActivationPreset::kD2:
+      return 0.33;
+  }
+  return 0.0;
+}
+
+MemoryPlan choose_policies(const MemoryRequest& request) {
+  MemoryPlan best = Ladder(request).walk(std::nullopt);
+  if (!request.on_gpu || !request.host_limit_bytes || (best.fits && rerun_work(best) == 0)) {
+    return best;
+  }
+  const Sizes sizes = sizes_of(request);
+  for (const ActivationPreset preset : kPresets) {
+    const bool checkpoint = preset == ActivationPreset::kD || preset == ActivationPreset::kD2;
+    if (!checkpoint && !hides_copies(sizes, preset)) {
+      continue;
+    }
+    MemoryPlan other = Ladder(request).walk(preset);
+    const bool cheaper = other.fits && rerun_work(other) < rerun_work(best);
+    const bool smaller = !other.fits && other.bytes.total() < best.bytes.total();
+    if (best.fits ? cheaper : other.fits || smaller) {
+      best = std::move(other);
+    }
+  }
+  return best;
+}
+
+}  // namespace longhaul::plan
