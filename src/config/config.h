@@ -168,8 +168,8 @@ struct BenchOptions {
   std::string part{};   // train | attention | exchange
   std::string shape{};  // a named model (named_models.h); empty: --model
   std::vector<std::int64_t> lengths = {4096};
-  std::vector<std::string> policies{};  // empty: the one of --activation_policy
-  std::optional<std::int64_t> steps{};  // measured ones; absent: fewer for longer rows
+  std::vector<std::string> policies{};         // empty: the one of --activation_policy
+  std::optional<std::int64_t> steps{};         // measured ones; absent: fewer for longer rows
   std::optional<std::int64_t> packing_mean{};  // mean document length; absent: one document per row
 };
 

@@ -37,7 +37,8 @@ void check_required(const Config& config, Problems& problems) {
   const bool may_take_adapter =
       config.command == Command::kInfer || config.command == Command::kExport;
   const bool needs_model = config.command != Command::kBench;  // bench_rules.cpp
-  if (needs_model && !is_given(config, "model") && !(may_take_adapter && is_given(config, "adapters"))) {
+  if (needs_model && !is_given(config, "model") &&
+      !(may_take_adapter && is_given(config, "adapters"))) {
     problems.push_back({.where = "--model",
                         .what = may_take_adapter ? "missing, and so is --adapters" : "missing",
                         .got = {},
