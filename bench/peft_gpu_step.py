@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A training step of transformers + PEFT + Liger kernels on one GPU, for comparison with bench/train_step: JSON lines.
+"""A training step of transformers + PEFT + Liger kernels on one GPU, for comparison with `longhaul bench train`: JSON lines.
 
     python3 bench/peft_gpu_step.py --tokens 4096 8192 --steps 6
 

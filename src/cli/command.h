@@ -11,6 +11,8 @@ class RankSession;
 
 /// `sft` and `pt`: trains as one rank, returns 0, or 128 + signal after an interrupt.
 int run_sft(const config::Config& config, RankSession& session);
+/// Measures as one rank; JSON lines.
+int run_bench(const config::Config& config, RankSession& session);
 /// Prints what `sft` would do, from config.json only.
 int run_plan(const config::Config& config);
 /// Chat in a terminal, or a batch over a JSONL file.

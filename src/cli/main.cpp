@@ -75,7 +75,7 @@ void apply_environment(config::Command command, const config::ParsedOptions& par
       is_asked_for = is_set(name) || is_asked_for;
     }
   }
-  const bool computes = config::is_training(command) || command == config::Command::kInfer;
+  const bool computes = config::runs_on_ranks(command) || command == config::Command::kInfer;
   const bool sets_policy = computes && lacks_wait_policy(dist::process_environment());
   if (sets_policy) {
     ::setenv(dist::kSpinVariable, dist::kSpinCount, 1);  // NOLINT(concurrency-mt-unsafe)
@@ -131,18 +131,21 @@ int run_alone(const config::Config& config) {
   return code;
 }
 
-/// Rank 0 speaks; notices of `data` go to standard error, because its standard output is data.
+/// Rank 0 speaks; notices of `data` and `bench` go to standard error, because their standard output
+/// is data.
 void install_log(const config::Config& config) {
   if (config.launch.rank != 0) {
     return;
   }
-  std::FILE* stream = config.command == config::Command::kData ? stderr : stdout;
+  const bool prints_data =
+      config.command == config::Command::kData || config.command == config::Command::kBench;
+  std::FILE* stream = prints_data ? stderr : stdout;
   base::set_log_sink([stream](const std::string& line) { print_text(stream, line + '\n'); });
 }
 
-/// Starts the ranks, or trains as the rank that this process is.
-int train(const config::Config& config, const dist::Environment& environment, Session& session,
-          char** argv) {
+/// Starts the ranks, or trains (measures) as the rank that this process is.
+int run_as_rank(const config::Config& config, const dist::Environment& environment,
+                Session& session, char** argv) {
   const config::DeviceChoice device =
       config.on_cpu() ? config::DeviceChoice::kCpu : config::DeviceChoice::kCuda;
   const LaunchDecision decision = decide_launch(environment, device);
@@ -156,7 +159,8 @@ int train(const config::Config& config, const dist::Environment& environment, Se
   for (const std::string& note : config.notes) {
     base::log_line(note);
   }
-  return run_sft(config, *session);
+  return config.command == config::Command::kBench ? run_bench(config, *session)
+                                                   : run_sft(config, *session);
 }
 
 int run_with_options(config::Command command, const Words& words, Session& session, char** argv) {
@@ -178,21 +182,22 @@ int run_with_options(config::Command command, const Words& words, Session& sessi
     return run_alone(parsed.config);
   }
   apply_environment(command, parsed, argv);
-  const bool trains = config::is_training(command);
-  if (trains) {
+  const bool has_ranks = config::runs_on_ranks(command);
+  if (has_ranks) {
     session.emplace(environment);
   }
   dist::check_thread_count(environment);
   config::LaunchInfo launch = launch_numbers(command, environment);
-  if (trains || command == config::Command::kPlan) {
+  if (has_ranks || command == config::Command::kPlan) {
     launch.usable_gpus = usable_gpus(std::getenv("CUDA_VISIBLE_DEVICES"));  // NOLINT: one thread
   }
   const config::Config config = config::load_config(parsed, launch);
-  if (trains || (command == config::Command::kInfer && !config.data.val_dataset.empty())) {
+  if (config::is_training(command) ||
+      (command == config::Command::kInfer && !config.data.val_dataset.empty())) {
     outlive_readers();
   }
-  if (trains) {
-    return train(config, environment, session, argv);
+  if (has_ranks) {
+    return run_as_rank(config, environment, session, argv);
   }
   install_log(config);
   for (const std::string& note : config.notes) {

@@ -20,6 +20,10 @@ enum class Command { kSft, kPt, kPlan, kInfer, kEval, kExport, kData, kBench, kW
 constexpr bool is_training(Command command) {
   return command == Command::kSft || command == Command::kPt;
 }
+/// True for the commands that compute on the ranks which NPROC_PER_NODE starts.
+constexpr bool runs_on_ranks(Command command) {
+  return is_training(command) || command == Command::kBench;
+}
 enum class DeviceChoice { kAuto, kCuda, kCpu };
 enum class TruncationStrategy { kDelete, kLeft, kRight, kSplit };
 enum class PackingStrategy { kBinpack, kSequential };
@@ -159,6 +163,16 @@ struct PlanOptions {
   std::string plan_device{};
 };
 
+/// `longhaul bench`
+struct BenchOptions {
+  std::string part{};   // train | attention | exchange
+  std::string shape{};  // a named model (named_models.h); empty: --model
+  std::vector<std::int64_t> lengths = {4096};
+  std::vector<std::string> policies{};         // empty: the one of --activation_policy
+  std::optional<std::int64_t> steps{};         // measured ones; absent: fewer for longer rows
+  std::optional<std::int64_t> packing_mean{};  // mean document length; absent: one document per row
+};
+
 /// What the launch environment says (read by cli and dist/rendezvous only, carried here).
 struct LaunchInfo {
   std::int64_t rank = 0;
@@ -183,6 +197,7 @@ struct Config {
   ExportOptions export_model{};
   DataCommandOptions data_command{};
   PlanOptions plan{};
+  BenchOptions bench{};
   LaunchInfo launch{};
 
   // Decided by resolve() from the options, the model's config.json and the launch environment.

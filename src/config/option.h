@@ -18,6 +18,7 @@ enum class OptionType {
   kText,
   kTextList,
   kInteger,
+  kIntegerList,
   kReal,
   kBoolean,
   kChoice,
@@ -49,6 +50,7 @@ enum class OptionGroup {
   kExport,
   kDataCommand,
   kPlan,
+  kBench,
   kWebUi,
   kNoEffect
 };
@@ -57,6 +59,7 @@ enum class OptionGroup {
 struct OptionValue {
   std::vector<std::string> texts{};  // the words as given
   std::int64_t integer = 0;
+  std::vector<std::int64_t> integers{};
   double real = 0;
   bool boolean = false;
   std::size_t choice = 0;  // index into OptionSpec::choices

@@ -19,6 +19,9 @@ inline void assign(std::vector<std::string>& field, const OptionValue& value) {
   field = value.texts;
 }
 inline void assign(std::int64_t& field, const OptionValue& value) { field = value.integer; }
+inline void assign(std::vector<std::int64_t>& field, const OptionValue& value) {
+  field = value.integers;
+}
 inline void assign(double& field, const OptionValue& value) { field = value.real; }
 inline void assign(bool& field, const OptionValue& value) { field = value.boolean; }
 inline void assign(std::map<std::string, std::string>& field, const OptionValue& value) {

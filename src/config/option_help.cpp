@@ -3,26 +3,17 @@
 
 #include <array>
 
+#include "config/bench_rules.h"
 #include "config/options.h"
 
 namespace longhaul::config {
 namespace {
 
 /// In the order of OptionGroup.
-constexpr std::array<std::string_view, 14> kGroupNames = {"Model",
-                                                          "Tuning",
-                                                          "Data",
-                                                          "Training",
-                                                          "Parallelism and sharding",
-                                                          "GaLore",
-                                                          "Memory",
-                                                          "Output",
-                                                          "Infer",
-                                                          "Export",
-                                                          "Data command",
-                                                          "Plan",
-                                                          "Web page",
-                                                          "Accepted without effect"};
+constexpr std::array<std::string_view, 15> kGroupNames = {
+    "Model",        "Tuning", "Data",   "Training", "Parallelism and sharding",
+    "GaLore",       "Memory", "Output", "Infer",    "Export",
+    "Data command", "Plan",   "Bench",  "Web page", "Accepted without effect"};
 
 struct CommandText {
   Command command;
@@ -37,7 +28,7 @@ constexpr std::array<CommandText, 10> kCommands = {{
     {Command::kEval, "score a model on a JSONL file"},
     {Command::kExport, "merge an adapter into its base model"},
     {Command::kData, "show what training will see"},
-    {Command::kBench, "measure train steps, attention and exchanges"},
+    {Command::kBench, "measure train steps, attention or exchanges of a model with random weights"},
     {Command::kWebUi, "web page to start and watch runs"},
     {Command::kDoctor, "check this machine"},
 }};
@@ -111,11 +102,13 @@ std::string general_help() {
 }
 
 std::string command_help(Command command) {
+  const bool has_parts = command == Command::kBench;
   std::string text = fmt::format(
-      "longhaul {}: {}{}\n\nUsage: longhaul {} [OPTIONS.yaml|OPTIONS.json] "
+      "longhaul {}: {}{}\n\nUsage: longhaul {}{} [OPTIONS.yaml|OPTIONS.json] "
       "[--name value ...]\n",
       command_name(command), kCommands.at(static_cast<std::size_t>(command)).summary,
-      is_available(command) ? "" : " (not available yet)", command_name(command));
+      is_available(command) ? "" : " (not available yet)", command_name(command),
+      has_parts ? fmt::format(" {}", fmt::join(bench_parts(), "|")) : "");
   std::string_view group;
   for (const OptionSpec& spec : option_table()) {
     if (!spec.taken_by(command)) {

@@ -115,6 +115,10 @@ void start_from_command(Config& config, Command command) {
     config.model.use_chat_template = false;
     config.data.loss_scale = LossScale::kAll;
   }
+  if (command == Command::kBench) {  // what the published figures were measured with
+    config.tuning.lora_rank = 16;
+    config.tuning.lora_dropout = 0;
+  }
 }
 
 }  // namespace
@@ -123,6 +127,10 @@ ParsedOptions parse_options(Command command, std::span<const std::string> words)
   ParsedOptions parsed;
   start_from_command(parsed.config, command);
   std::vector<GivenOption> given;
+  if (command == Command::kBench && !words.empty() && !words.front().starts_with('-')) {
+    parsed.config.bench.part = words.front();
+    words = words.subspan(1);
+  }
   if (!words.empty() && is_option_file(words.front())) {
     read_option_file(words.front(), given, parsed.environment, parsed.problems);
     words = words.subspan(1);

@@ -42,15 +42,22 @@ bool within(double value, const Limits& limits) {
   return above && below;
 }
 
+/// One integer, or every one of a list.
 bool check_integer(const OptionSpec& spec, OptionValue& value, std::string& fault) {
-  const auto number = parse_integer(value.texts.front());
-  if (!number) {
-    fault = "not an integer";
-    return false;
+  for (const std::string& word : value.texts) {
+    const auto number = parse_integer(word);
+    if (!number) {
+      fault = "not an integer";
+      return false;
+    }
+    value.integer = *number;
+    value.integers.push_back(*number);
+    fault = "out of range";
+    if (!within(static_cast<double>(*number), spec.limits)) {
+      return false;
+    }
   }
-  value.integer = *number;
-  fault = "out of range";
-  return within(static_cast<double>(*number), spec.limits);
+  return true;
 }
 
 bool check_real(const OptionSpec& spec, OptionValue& value, std::string& fault) {
@@ -144,6 +151,7 @@ bool check_typed(const OptionSpec& spec, OptionValue& value, std::string& fault)
     case OptionType::kTextList:
       return true;
     case OptionType::kInteger:
+    case OptionType::kIntegerList:
       return check_integer(spec, value, fault);
     case OptionType::kReal:
       return check_real(spec, value, fault);
@@ -226,7 +234,9 @@ std::optional<std::int64_t> parse_bytes(std::string_view text) {
 
 std::optional<OptionValue> check_value(const OptionSpec& spec,
                                        const std::vector<std::string>& words, std::string& fault) {
-  const bool is_list = spec.type == OptionType::kTextList || spec.type == OptionType::kChoiceList;
+  const bool is_list = spec.type == OptionType::kTextList ||
+                       spec.type == OptionType::kIntegerList ||
+                       spec.type == OptionType::kChoiceList;
   OptionValue value{.texts = words};
   if (words.empty()) {
     if (spec.type != OptionType::kBoolean) {
@@ -253,6 +263,8 @@ std::string accepted_text(const OptionSpec& spec) {
       return "one or more words";
     case OptionType::kInteger:
       return limits_text(spec.limits, true);
+    case OptionType::kIntegerList:
+      return "one or more of " + limits_text(spec.limits, true);
     case OptionType::kReal:
       return limits_text(spec.limits, false);
     case OptionType::kBoolean:

@@ -98,7 +98,7 @@ std::optional<Command> find_command(std::string_view name) {
 }
 
 bool is_available(Command command) {
-  return command != Command::kEval && command != Command::kBench && command != Command::kWebUi;
+  return command != Command::kEval && command != Command::kWebUi;
 }
 
 base::OrderedJson options_json(const Config& config) {

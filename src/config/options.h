@@ -32,7 +32,7 @@ std::optional<std::string> nearest_name(std::string_view word,
 std::span<const std::string_view> command_names();
 std::string_view command_name(Command command);
 std::optional<Command> find_command(std::string_view name);
-/// False for commands that exist in the table only (eval, bench, web-ui).
+/// False for commands that exist in the table only (eval, web-ui).
 bool is_available(Command command);
 
 /// What the words after the command say. Faults are collected, not thrown.

@@ -55,6 +55,46 @@ std::vector<OptionSpec> infer_rows() {
   };
 }
 
+template <auto Member>
+OptionSpec bench(OptionSpec spec) {
+  spec.group = OptionGroup::kBench;
+  spec.commands = bit(Command::kBench);
+  return bind<&Config::bench, Member>(std::move(spec));
+}
+
+std::vector<OptionSpec> bench_rows() {
+  return {
+      bench<&BenchOptions::shape>(
+          {.name = "shape",
+           .default_text = "none",
+           .help = "Model whose sizes are measured, such as qwen2.5-7b or llama3.1-8b; --model "
+                   "takes those of a folder's config.json"}),
+      bench<&BenchOptions::lengths>({.name = "lengths",
+                                     .type = OptionType::kIntegerList,
+                                     .default_text = "4096",
+                                     .limits = {1, kLargestCount},
+                                     .help = "Tokens of the rows, one after the other"}),
+      bench<&BenchOptions::policies>(
+          {.name = "policies",
+           .type = OptionType::kTextList,
+           .default_text = "the activation_policy",
+           .help = "Activation policies, one after the other; train only"}),
+      bench<&BenchOptions::steps>({.name = "bench_steps",
+                                   .type = OptionType::kInteger,
+                                   .default_text = "5 up to 64K tokens, 2 up to 128K, else 1",
+                                   .limits = {1, kLargestCount},
+                                   .help = "Measured repetitions; those that warm up come on top"}),
+      bench<&BenchOptions::packing_mean>(
+          {.name = "packing_mean",
+           .type = OptionType::kInteger,
+           .default_text = "unset",
+           .limits = {1, kLargestCount},
+           .help =
+               "Mean length of the documents of a packed row (log-normal, sigma 0.8, always the "
+               "same ones); unset: a row is one document"}),
+  };
+}
+
 OptionSpec web_row(OptionSpec spec) {
   spec.group = OptionGroup::kWebUi;
   spec.state = OptionState::kNotYet;
@@ -98,6 +138,9 @@ std::vector<OptionSpec> command_rows() {
                     .group = OptionGroup::kPlan,
                     .commands = bit(Command::kPlan)};
   rows.push_back(bind<&Config::plan, &PlanOptions::plan_device>(std::move(device)));
+  for (OptionSpec& row : bench_rows()) {
+    rows.push_back(std::move(row));
+  }
   rows.push_back(web_row({.name = "lang",
                           .type = OptionType::kChoice,
                           .default_text = "en",

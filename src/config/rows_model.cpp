@@ -23,14 +23,14 @@ std::vector<OptionSpec> device_rows() {
            .default_text = "the model's",
            .choices = {"bfloat16", "float32", "float16"},
            .help = "Number type of frozen weights and activations; float16 trains on GPUs only",
-           .commands = kWithDevice | bit(Command::kExport)}),
+           .commands = kWithDevice | bit(Command::kExport) | bit(Command::kBench)}),
       row<&ModelOptions::device>(
           {.name = "device",
            .type = OptionType::kChoice,
            .default_text = "auto",
            .choices = {"auto", "cuda", "cpu"},
            .help = "Where the ranks compute; auto takes GPUs where there are any",
-           .commands = kWithDevice}),
+           .commands = kWithDevice | bit(Command::kBench)}),
       row<&ModelOptions::attn_impl>(
           {.name = "attn_impl",
            .type = OptionType::kChoice,
@@ -57,7 +57,7 @@ std::vector<OptionSpec> model_rows() {
                                  .help =
                                      "Folder of a Hugging Face model (config.json, safetensors, "
                                      "tokenizer.json)",
-                                 .commands = kWithModel}),
+                                 .commands = kWithModel | bit(Command::kBench)}),
       row<&ModelOptions::use_hf>({.name = "use_hf",
                                   .type = OptionType::kBoolean,
                                   .state = OptionState::kNotYet,

@@ -8,14 +8,14 @@ namespace {
 template <auto Member>
 OptionSpec row(OptionSpec spec) {
   spec.group = OptionGroup::kParallel;
-  spec.commands = kDataCommands;
+  spec.commands |= kDataCommands;
   return bind<&Config::parallel, Member>(std::move(spec));
 }
 
 template <auto Member>
 OptionSpec memory(OptionSpec spec) {
   spec.group = OptionGroup::kMemory;
-  spec.commands = kTrainCommands;
+  spec.commands |= kTrainCommands;
   return bind<&Config::memory, Member>(std::move(spec));
 }
 
@@ -39,7 +39,10 @@ std::vector<OptionSpec> ulysses_rows() {
            .type = OptionType::kInteger,
            .default_text = "unset",
            .limits = {1, 65536},
-           .help = "Ranks that share one row (the degree)"}),
+           .help =
+               "Ranks that share one row (the degree); bench attention takes the heads that one "
+               "of them has",
+           .commands = bit(Command::kBench)}),
       row<&ParallelOptions::ring_size>({.name = "ring_size",
                                         .type = OptionType::kInteger,
                                         .state = OptionState::kNotYet,
@@ -119,7 +122,8 @@ std::vector<OptionSpec> memory_rows() {
            .help =
                "What the backward pass finds kept: auto, A (= keep), B, C, D (= checkpoint), D2, "
                "each with optional +offload (offload = D+offload), or a mix per layer such as "
-               "12xA,16xC"}),
+               "12xA,16xC",
+           .commands = bit(Command::kBench)}),
       memory<&MemoryOptions::gradient_checkpointing>(
           {.name = "gradient_checkpointing",
            .type = OptionType::kBoolean,
@@ -130,13 +134,15 @@ std::vector<OptionSpec> memory_rows() {
                                                       .type = OptionType::kBytes,
                                                       .default_text = "what is free",
                                                       .limits = {1, 1e18},
-                                                      .help = "Bytes per device to plan with"}),
+                                                      .help = "Bytes per device to plan with",
+                                                      .commands = bit(Command::kBench)}),
       memory<&MemoryOptions::host_memory_limit_bytes>(
           {.name = "host_memory_limit",
            .type = OptionType::kBytes,
            .default_text = "what is free",
            .limits = {1, 1e18},
-           .help = "Bytes of host memory to plan with, shared by the ranks of a host"}),
+           .help = "Bytes of host memory to plan with, shared by the ranks of a host",
+           .commands = bit(Command::kBench)}),
   };
 }
 

@@ -16,9 +16,10 @@ std::vector<OptionSpec> lora_rows() {
   return {
       row<&TuningOptions::lora_rank>({.name = "lora_rank",
                                       .type = OptionType::kInteger,
-                                      .default_text = "8",
+                                      .default_text = "8 (bench: 16)",
                                       .limits = {1, 65536},
-                                      .help = "Rank of the LoRA matrices"}),
+                                      .help = "Rank of the LoRA matrices",
+                                      .commands = bit(Command::kBench)}),
       row<&TuningOptions::lora_alpha>({.name = "lora_alpha",
                                        .type = OptionType::kReal,
                                        .default_text = "32",
@@ -93,7 +94,8 @@ std::vector<OptionSpec> tuning_rows() {
                                        .type = OptionType::kChoice,
                                        .default_text = "lora",
                                        .choices = {"lora", "full"},
-                                       .help = "LoRA or full fine-tuning"}),
+                                       .help = "LoRA or full fine-tuning",
+                                       .commands = bit(Command::kBench)}),
       row<&TuningOptions::adapters>(
           {.name = "adapters",
            .default_text = "none",

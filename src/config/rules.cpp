@@ -8,6 +8,7 @@
 #include <array>
 
 #include "config/activation_policy.h"
+#include "config/bench_rules.h"
 
 namespace longhaul::config {
 namespace {
@@ -35,7 +36,9 @@ void contradiction(const Config& config, Problems& problems, const std::string& 
 void check_required(const Config& config, Problems& problems) {
   const bool may_take_adapter =
       config.command == Command::kInfer || config.command == Command::kExport;
-  if (!is_given(config, "model") && !(may_take_adapter && is_given(config, "adapters"))) {
+  const bool needs_model = config.command != Command::kBench;  // bench_rules.cpp
+  if (needs_model && !is_given(config, "model") &&
+      !(may_take_adapter && is_given(config, "adapters"))) {
     problems.push_back({.where = "--model",
                         .what = may_take_adapter ? "missing, and so is --adapters" : "missing",
                         .got = {},
@@ -268,7 +271,7 @@ void check_missing_on_gpu(const Config& config, base::Dtype dtype, Problems& pro
 }  // namespace
 
 bool describes_training(Command command) {
-  return is_training(command) || command == Command::kPlan;
+  return runs_on_ranks(command) || command == Command::kPlan;
 }
 
 void check_option_rules(const Config& config, Problems& problems) {
@@ -283,6 +286,7 @@ void check_option_rules(const Config& config, Problems& problems) {
   check_report(config, problems);
   check_activations(config, problems);
   check_attention(config, problems);
+  check_bench(config, problems);
 }
 
 void check_device_rules(const Config& config, base::Dtype model_dtype, Problems& problems) {
@@ -295,7 +299,7 @@ void check_device_rules(const Config& config, base::Dtype model_dtype, Problems&
     return;
   }
   if (!config.on_cpu()) {
-    if (is_training(config.command)) {
+    if (runs_on_ranks(config.command)) {
       check_missing_on_gpu(config, dtype, problems);
     }
     return;

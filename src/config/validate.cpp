@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include "base/path_state.h"
 #include "config/activation_policy.h"
+#include "config/bench_rules.h"
 #include "config/degree.h"
+#include "config/named_models.h"
 #include "config/rules.h"
 
 namespace longhaul::config {
@@ -66,6 +68,11 @@ void decide_training(Config& config) {
 }
 
 void check_against_model(Config& config, const ModelConfig& model, Problems& problems) {
+  if (config.command == Command::kBench) {
+    check_device_rules(config, model.dtype, problems);
+    decide_bench(config, model, problems);
+    return;
+  }
   decide_lengths(config, model, problems);
   check_device_rules(config, model.dtype, problems);
   if (!describes_training(config.command)) {
@@ -100,7 +107,7 @@ void throw_if_any(Problems problems) {
 /// The machine's part comes last, so that a run on the wrong machine still lists what is wrong with
 /// its options.
 void check_machine(const Config& config) {
-  const bool computes = is_training(config.command) || config.command == Command::kInfer;
+  const bool computes = runs_on_ranks(config.command) || config.command == Command::kInfer;
   if (computes && config.model.device == DeviceChoice::kCuda && config.launch.usable_gpus == 0) {
     throw base::SystemError({.where = "--device",
                              .what = "no GPU that this build can use",
@@ -170,6 +177,10 @@ Config resolve_without_model(const ParsedOptions& parsed, const LaunchInfo& laun
 }
 
 Config load_config(const ParsedOptions& parsed, const LaunchInfo& launch) {
+  const BenchOptions& bench = parsed.config.bench;
+  if (parsed.config.model.model.empty() && find_named_model(bench.shape)) {
+    return resolve(parsed, *find_named_model(bench.shape), launch);
+  }
   if (!needs_model(parsed.config) || parsed.config.model.model.empty()) {
     return resolve_without_model(parsed, launch);
   }

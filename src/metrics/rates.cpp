@@ -1,5 +1,7 @@
 #include "metrics/rates.h"
 
+#include <algorithm>
+
 namespace longhaul::metrics {
 
 std::int64_t layer_matrix_weights(const ModelSizes& sizes) {
@@ -43,6 +45,16 @@ double flops_per_token(const ModelSizes& sizes, const TrainingKind& kind, double
 double model_flops_utilisation(double tokens_per_s, double flops_per_token,
                                double peak_flops_per_s) {
   return peak_flops_per_s > 0 ? tokens_per_s * flops_per_token / peak_flops_per_s : 0;
+}
+
+Spread spread_of(std::vector<double> measurements) {
+  if (measurements.empty()) {
+    return {};
+  }
+  std::sort(measurements.begin(), measurements.end());
+  const std::size_t count = measurements.size();
+  const double median = (measurements[(count - 1) / 2] + measurements[count / 2]) / 2;
+  return {.median = median, .least = measurements.front(), .most = measurements.back()};
 }
 
 double per_second(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace longhaul::metrics {
 
@@ -49,6 +50,15 @@ double flops_per_token(const ModelSizes& sizes, const TrainingKind& kind, double
 /// Share of the peak that useful FLOPs reach; tokens_per_s is per device.
 double model_flops_utilisation(double tokens_per_s, double flops_per_token,
                                double peak_flops_per_s);
+
+/// Of several measurements: the middle one (of an even number, the mean of the middle two) and the ends.
+struct Spread {
+  double median = 0;
+  double least = 0;
+  double most = 0;
+};
+/// Zeros without measurements.
+Spread spread_of(std::vector<double> measurements);
 
 /// count / seconds, 0 when no time has passed.
 double per_second(double count, double seconds);

@@ -19,6 +19,7 @@ const Backend& cpu_backend() {
       .attention_forward = cpu_attention_forward,
       .attention_backward = cpu_attention_backward,
       .attention_name = [] { return "libtorch's fused CPU kernel"; },
+      .identity = [] { return DeviceIdentity{.name = "CPU", .bus_address = {}}; },
       .memory = host_memory,
       .usable_bytes = [] { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); },
       .reset_memory_peak = reset_host_memory_peak,

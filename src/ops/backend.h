@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "kernels/kernel_table.h"
 #include "ops/attention.h"
@@ -15,6 +16,12 @@
 namespace longhaul::ops {
 
 class HostCopier;
+
+/// Which device this is.
+struct DeviceIdentity {
+  std::string name;         // as its driver calls it
+  std::string bus_address;  // of a GPU, as its management library wants it; else empty
+};
 
 struct Backend {
   const kernels::KernelTable* kernels = nullptr;
@@ -31,6 +38,7 @@ struct Backend {
                              const at::Tensor& dqkv) = nullptr;
   /// Name and version of the attention kernels, for the start-up print.
   const char* (*attention_name)() = nullptr;
+  DeviceIdentity (*identity)() = nullptr;
   /// Bytes of the device's tensors.
   MemoryCounters (*memory)() = nullptr;
   /// Bytes that tensors of this process may take: what is free now plus what it holds.

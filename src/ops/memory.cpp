@@ -55,7 +55,7 @@ void install_counting_allocator() {
 
 MemoryCounters host_memory() {
   const BlockPool::Counts counts = pool().counts();
-  return {counts.live, counts.peak};
+  return {.current_bytes = counts.live, .peak_bytes = counts.peak};
 }
 
 void reset_host_memory_peak() { pool().reset_peak(); }

@@ -9,6 +9,7 @@ namespace longhaul::ops {
 struct MemoryCounters {
   std::int64_t current_bytes = 0;
   std::int64_t peak_bytes = 0;
+  std::int64_t peak_reserved_bytes = 0;  // what the allocator held for them; 0: it does not tell
 };
 
 /// Replaces libtorch's host allocator by a BlockPool, which counts (64-byte aligned, large blocks kept for

@@ -18,6 +18,26 @@ constexpr std::array kDevices = {
     DeviceRow{"rtx3090", 24, 71},
 };
 
+/// A driver's names of devices in the table; boards of other forms (NVL, PCIe) have other peaks.
+struct DriverName {
+  std::string_view text;
+  std::string_view name;
+};
+constexpr std::array kDriverNames = {
+    DriverName{"NVIDIA H200", "h200"},
+    DriverName{"NVIDIA H100 80GB HBM3", "h100"},
+    DriverName{"NVIDIA H20", "h20"},
+    DriverName{"NVIDIA A100-SXM4-80GB", "a100-80"},
+    DriverName{"NVIDIA A100 80GB PCIe", "a100-80"},
+    DriverName{"NVIDIA A100-SXM4-40GB", "a100-40"},
+    DriverName{"NVIDIA A100-PCIE-40GB", "a100-40"},
+    DriverName{"NVIDIA A800-SXM4-80GB", "a800"},
+    DriverName{"NVIDIA L40S", "l40s"},
+    DriverName{"NVIDIA RTX A6000", "a6000"},
+    DriverName{"NVIDIA GeForce RTX 4090", "rtx4090"},
+    DriverName{"NVIDIA GeForce RTX 3090", "rtx3090"},
+};
+
 /// Share of the peak that a long-sequence step reaches.
 constexpr double kModelFlopsShare = 0.44;
 /// FLOP/s of one CPU thread over a whole step in fp32: half of what its matrix products alone
@@ -32,6 +52,15 @@ std::optional<DeviceFacts> find_device(std::string_view name) {
       return DeviceFacts{.name = std::string(name),
                          .memory_bytes = static_cast<std::int64_t>(row.memory_gb * 1e9),
                          .flops_per_s = row.peak_tflops * 1e12 * kModelFlopsShare};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<double> peak_flops_of(std::string_view driver_name) {
+  for (const DriverName& row : kDriverNames) {
+    if (row.text == driver_name) {
+      return find_device(row.name)->flops_per_s / kModelFlopsShare;
     }
   }
   return std::nullopt;

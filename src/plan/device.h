@@ -19,6 +19,9 @@ struct DeviceFacts {
 /// h200, h100, h20, a100-80, a100-40, a800, l40s, a6000, rtx4090, rtx3090; nothing for another
 /// name.
 std::optional<DeviceFacts> find_device(std::string_view name);
+/// Dense bf16 peak in FLOP/s of the device that its driver calls so ("NVIDIA H200"); nothing for one
+/// whose peak is not known.
+std::optional<double> peak_flops_of(std::string_view driver_name);
 /// Every name of the table, for messages.
 std::string device_names();
 /// One CPU rank with this many threads and this much memory; the rate is rough.

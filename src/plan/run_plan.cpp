@@ -45,16 +45,6 @@ std::int64_t longest_row(const RunPlanRequest& request) {
   return fits * kStep;
 }
 
-metrics::ModelSizes sizes_of(const config::ModelConfig& model) {
-  return {.num_layers = model.num_layers,
-          .hidden = model.hidden_size,
-          .num_query_heads = model.num_heads,
-          .num_kv_heads = model.num_kv_heads,
-          .head_dim = model.head_dim,
-          .intermediate = model.intermediate_size,
-          .vocabulary = model.vocab_size};
-}
-
 /// FLOPs that really run per useful FLOP.
 double rerun_factor(const MemoryPlan& memory) {
   double total = 0;
@@ -98,6 +88,16 @@ std::string offload_text(const MemoryPlan& memory) {
                      layers, memory.policies.size(), gigabytes(memory.bytes.host));
 }
 
+metrics::ModelSizes model_sizes(const config::ModelConfig& model) {
+  return {.num_layers = model.num_layers,
+          .hidden = model.hidden_size,
+          .num_query_heads = model.num_heads,
+          .num_kv_heads = model.num_kv_heads,
+          .head_dim = model.head_dim,
+          .intermediate = model.intermediate_size,
+          .vocabulary = model.vocab_size};
+}
+
 std::string rank_heads_text(const config::ModelConfig& model, std::int64_t sp) {
   std::string text;
   for (const config::RankHeads& heads :
@@ -119,7 +119,7 @@ RunPlan make_run_plan(const RunPlanRequest& request) {
     base_trained = base_trained || (spec.trainable && !spec.in_adapter);
   }
   const double flops = metrics::flops_per_token(
-      sizes_of(*request.model), {.lora_weights = lora, .base_is_trained = base_trained},
+      model_sizes(*request.model), {.lora_weights = lora, .base_is_trained = base_trained},
       request.data.attended_length);
   const double rate = request.device.flops_per_s *
                       static_cast<double>(request.config->mesh.ranks()) / rerun_factor(plan.memory);

@@ -9,6 +9,7 @@
 
 #include "config/config.h"
 #include "config/model_config.h"
+#include "metrics/rates.h"
 #include "plan/device.h"
 #include "plan/memory_plan.h"
 
@@ -46,6 +47,8 @@ struct RunPlanRequest {
 /// Bytes, policy, time and the longest row.
 RunPlan make_run_plan(const RunPlanRequest& request);
 
+/// The sizes that FLOPs are counted from.
+metrics::ModelSizes model_sizes(const config::ModelConfig& model);
 /// "1.37 GB" (1e9 bytes).
 std::string gigabytes(std::int64_t bytes);
 /// How many layers offload and the host memory that takes, one line.

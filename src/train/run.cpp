@@ -1,10 +1,8 @@
 #include "train/run.h"
 
-#include <ATen/Context.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
-#include <array>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -15,16 +13,13 @@
 #include "data/batch_builder.h"
 #include "dist/process_group.h"
 #include "dist/ulysses.h"
-#include "metrics/memory.h"
 #include "model/decoder_model.h"
 #include "model/loader.h"
-#include "ops/backend.h"
-#include "ops/cuda_library.h"
 #include "ops/memory.h"
 #include "ops/scalar_type.h"
 #include "plan/memory_plan.h"
-#include "plan/run_plan.h"
 #include "train/checkpoint_files.h"
+#include "train/rank_setup.h"
 #include "train/run_folder.h"
 #include "train/run_setup.h"
 #include "train/start_print.h"
@@ -46,7 +41,7 @@ class Run {
   RunResult execute() {
     check_output();
     prepare_data();
-    open_device();
+    device_ = open_device(config_);
     connect();
     build_model();
     const std::int64_t start_step = resume();
@@ -89,18 +84,6 @@ class Run {
     lr_.emplace(config_.train, config_.learning_rate, schedule_->total_steps());
   }
 
-  void open_device() {
-    if (config_.on_cpu()) {
-      return;
-    }
-    const auto gpu = static_cast<c10::DeviceIndex>(config_.launch.local_rank);
-    ops::load_cuda_backend(gpu);
-    device_ = at::Device(at::kCUDA, gpu);
-    at::Context& libtorch = at::globalContext();
-    libtorch.setDeterministicAlgorithms(config_.output.deterministic, /*warn_only=*/false);
-    libtorch.setDeterministicFillUninitializedMemory(false);  // we never read such memory
-  }
-
   void connect() {
     surroundings_.hooks.activity("connect the ranks");
     group_ = dist::make_process_group(
@@ -116,7 +99,7 @@ class Run {
     weights_.emplace(config_.model.model);
     weights_->check(registry);
     parameters_ = std::make_unique<model::Parameters>(registry, ops::torch_type(dtype), device_,
-                                                      slab_scale(dtype));
+                                                      slab_scale(tuning_.spec, dtype, device_));
     make_plan(dtype);
     weights_->load(*parameters_);
     if (!config_.tuning.adapters.empty()) {
@@ -147,55 +130,16 @@ class Run {
                               .mlp_tile_rows = plan_.form.mlp_tile_rows});
   }
 
-  /// Slabs pay on a GPU in 16 bits; dropout needs the adapters' input apart from the base's.
-  [[nodiscard]] std::optional<double> slab_scale(base::Dtype dtype) const {
-    const auto& lora = tuning_.spec.lora;
-    const bool pays = !device_.is_cpu() && dtype != base::Dtype::kFloat32 && lora_dropout() == 0;
-    return lora && pays ? std::optional(lora->scale()) : std::nullopt;
-  }
-
-  /// Bytes of tensors that this rank may plan with.
-  [[nodiscard]] std::int64_t limit_bytes() const {
-    if (device_.is_cpu()) {
-      return host_limit_bytes();
-    }
-    const std::int64_t usable = ops::backend_of(device_).usable_bytes() * 9 / 10;
-    return std::min(config_.memory.gpu_memory_limit_bytes.value_or(usable), usable);
-  }
-
-  /// This rank's share of the host's memory.
-  [[nodiscard]] std::int64_t host_limit_bytes() const {
-    const auto available = static_cast<std::int64_t>(metrics::host_memory().available_bytes);
-    const std::int64_t host = config_.memory.host_memory_limit_bytes.value_or(available * 9 / 10);
-    return host / std::max<std::int64_t>(1, config_.launch.local_ranks);
-  }
-
-  /// The same plan on every rank: all go by the one that has least.
   void make_plan(base::Dtype dtype) {
-    std::array<double, 2> limits = {-static_cast<double>(limit_bytes()),
-                                    -static_cast<double>(host_limit_bytes())};
-    group_.world->all_reduce_max("memory limits", std::span(limits));
-    const auto host_limit = static_cast<std::int64_t>(-limits[1]);
-    plan_ = plan::make_memory_plan({.model = &model_config_,
-                                    .registry = parameters_->registry(),
-                                    .dtype = dtype,
-                                    .mesh = config_.mesh,
-                                    .row_tokens = schedule_->largest_batch_tokens(),
-                                    .row_targets = schedule_->largest_batch_tokens(),
-                                    .activation_policy = config_.memory.activation_policy,
-                                    .on_gpu = !device_.is_cpu(),
-                                    .limit_bytes = static_cast<std::int64_t>(-limits[0]),
-                                    .host_limit_bytes = host_limit,
-                                    .attended_length = schedule_->attended_length()});
-    if (plan_.bytes.host > host_limit) {
-      throw base::SystemError(
-          {.where = "--activation_policy " + config_.memory.activation_policy,
-           .what = fmt::format("offloaded activations need {} of host memory per rank",
-                               plan::gigabytes(plan_.bytes.host)),
-           .got = plan::gigabytes(host_limit) + " that a rank may use",
-           .hint = "Offload fewer layers, or use auto; --host_memory_limit sets what the ranks of "
-                   "a host share"});
-    }
+    plan_ = plan_rank({.config = &config_,
+                       .model = &model_config_,
+                       .registry = parameters_->registry(),
+                       .dtype = dtype,
+                       .device = device_,
+                       .activation_policy = config_.memory.activation_policy,
+                       .row_tokens = schedule_->largest_batch_tokens(),
+                       .attended_length = schedule_->attended_length()},
+                      *group_.world);
   }
 
   [[nodiscard]] double lora_dropout() const {

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "data/batch_builder.h"
-#include "dist/shard.h"
 #include "ops/backend.h"
 
 namespace longhaul::train {
@@ -22,15 +21,23 @@ dist::LocalBatch local_batch(const StepParts& parts, const data::TokenStore& sto
 /// Indices of the values that are summed over all ranks after a step.
 enum StepSum : std::size_t { kLoss, kCorrect, kWait, kBytes, kBusy, kNumSums };
 
+model::RandomAddress random_address(const StepParts& parts, std::int64_t epoch) {
+  const config::TrainOptions& options = parts.config->train;
+  return {.seed = static_cast<std::uint64_t>(options.seed),
+          .epoch = epoch,
+          .lora_dropout = parts.lora_dropout,
+          .neftune_alpha = options.neftune_noise_alpha.value_or(0.0)};
+}
+
+double loss_scale(std::int64_t targets) {
+  return targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
+}
+
 model::LossSum run_micro_batches(const StepParts& parts, const data::TokenStore& store,
                                  const data::StepPlan& plan, std::int64_t targets) {
   const config::Config& config = *parts.config;
-  const model::RandomAddress random{
-      .seed = static_cast<std::uint64_t>(config.train.seed),
-      .epoch = plan.cursor.epoch,
-      .lora_dropout = parts.lora_dropout,
-      .neftune_alpha = config.train.neftune_noise_alpha.value_or(0.0)};
-  const double scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
+  const model::RandomAddress random = random_address(parts, plan.cursor.epoch);
+  const double scale = loss_scale(targets);
   const auto group = static_cast<std::size_t>(config.mesh.dp_rank(parts.world->rank()));
   model::FlatGradSink sink(*parts.parameters);
   model::LossSum sum;
@@ -58,21 +65,18 @@ void check_finite(double loss, double norm, std::int64_t step) {
   }
 }
 
-}  // namespace
-
-StepOutcome run_step(const StepParts& parts, const data::TokenStore& store,
-                     const data::StepPlan& plan, double learning_rate,
-                     const std::function<std::int64_t()>& stop_signal) {
-  dist::Communicator& world = *parts.world;
-  StepOutcome outcome;
-  outcome.tokens = data::count_tokens(store, plan);
-  outcome.target_tokens = data::count_targets(store, plan);
-  world.reset_counters();
+void begin_step(const StepParts& parts) {
+  parts.world->reset_counters();
   parts.sp->reset_counters();
-  const at::Tensor& gradients = parts.parameters->flat_gradients();
-  gradients.zero_();
-  const model::LossSum local = run_micro_batches(parts, store, plan, outcome.target_tokens);
+  parts.parameters->flat_gradients().zero_();
+}
 
+/// What is common to all steps once the micro-batches of this rank are through: sums over all ranks,
+/// norm, clip, update.
+void end_step(const StepParts& parts, const model::LossSum& local, std::int64_t stop_signal,
+              double learning_rate, std::int64_t step, StepOutcome& outcome) {
+  dist::Communicator& world = *parts.world;
+  const at::Tensor& gradients = parts.parameters->flat_gradients();
   std::array<double, kNumSums> sums{};
   sums[kLoss] = local.sum;
   sums[kCorrect] = static_cast<double>(local.correct);
@@ -80,7 +84,7 @@ StepOutcome run_step(const StepParts& parts, const data::TokenStore& store,
   sums[kBytes] = static_cast<double>(parts.sp->counters().exchange_bytes);
   sums[kBusy] = parts.sp->counters().exchange_s;
   world.all_reduce_sum("loss sums", std::span<double>(sums));
-  std::array<double, 1> stop = {static_cast<double>(stop_signal())};
+  std::array<double, 1> stop = {static_cast<double>(stop_signal)};
   world.all_reduce_max("stop request", stop);
   world.all_reduce_sum("gradients", std::span(gradients.data_ptr<float>(),
                                               static_cast<std::size_t>(gradients.numel())));
@@ -97,9 +101,36 @@ StepOutcome run_step(const StepParts& parts, const data::TokenStore& store,
   const ops::Backend& device = ops::backend_of(gradients);
   outcome.grad_norm = std::sqrt(device.kernels->sum_of_squares(gradients.data_ptr<float>(),
                                                                gradients.numel(), device.stream()));
-  check_finite(outcome.loss, outcome.grad_norm, plan.global_step + 1);
+  check_finite(outcome.loss, outcome.grad_norm, step);
   parts.optimizer->step(learning_rate,
                         clip_factor(outcome.grad_norm, parts.config->train.max_grad_norm));
+}
+
+}  // namespace
+
+StepOutcome run_step(const StepParts& parts, const data::TokenStore& store,
+                     const data::StepPlan& plan, double learning_rate,
+                     const std::function<std::int64_t()>& stop_signal) {
+  StepOutcome outcome;
+  outcome.tokens = data::count_tokens(store, plan);
+  outcome.target_tokens = data::count_targets(store, plan);
+  begin_step(parts);
+  const model::LossSum local = run_micro_batches(parts, store, plan, outcome.target_tokens);
+  end_step(parts, local, stop_signal(), learning_rate, plan.global_step + 1, outcome);
+  return outcome;
+}
+
+StepOutcome run_row_step(const StepParts& parts, const dist::LocalBatch& shard,
+                         std::int64_t targets, double learning_rate) {
+  StepOutcome outcome;
+  outcome.tokens = shard.row_tokens();
+  outcome.target_tokens = targets;
+  begin_step(parts);
+  model::FlatGradSink sink(*parts.parameters);
+  const model::LossSum local = parts.model->forward_backward(
+      shard, loss_scale(targets), random_address(parts, /*epoch=*/0), sink);
+  end_step(parts, local, /*stop_signal=*/0, learning_rate, parts.optimizer->steps_done() + 1,
+           outcome);
   return outcome;
 }
 

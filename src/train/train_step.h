@@ -9,6 +9,7 @@
 #include "data/schedule.h"
 #include "data/token_store.h"
 #include "dist/communicator.h"
+#include "dist/shard.h"
 #include "model/decoder_model.h"
 #include "model/parameters.h"
 #include "train/optimizer.h"
@@ -55,6 +56,10 @@ struct StepParts {
 StepOutcome run_step(const StepParts& parts, const data::TokenStore& store,
                      const data::StepPlan& plan, double learning_rate,
                      const std::function<std::int64_t()>& stop_signal);
+
+/// The same step for one row that lies in memory: this rank's shard of it, the row's targets.
+StepOutcome run_row_step(const StepParts& parts, const dist::LocalBatch& shard,
+                         std::int64_t targets, double learning_rate);
 
 /// Loss and accuracy over the whole validation set, each row once. Collective over the world.
 EvalOutcome run_evaluation(const StepParts& parts, const data::TokenStore& store);

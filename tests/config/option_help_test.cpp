@@ -22,7 +22,7 @@ TEST(ConfigDocs, HoldEveryOptionAndItsRange) {
   for (const OptionSpec& spec : option_table()) {
     EXPECT_THAT(text, HasSubstr("`--" + std::string(spec.name))) << spec.name;
   }
-  EXPECT_THAT(text, HasSubstr("| `--lora_rank` | an integer from 1 to 65536 | 8 |"));
+  EXPECT_THAT(text, HasSubstr("| `--lora_rank` | an integer from 1 to 65536 | 8 (bench: 16) |"));
   EXPECT_THAT(text, HasSubstr("(not available yet; only zero0 is accepted)"));
 }
 
@@ -30,6 +30,11 @@ TEST(Help, ListsTheOptionsOfOneCommandOnly) {
   const std::string help = command_help(Command::kInfer);
   EXPECT_THAT(help, HasSubstr("--max_new_tokens  an integer from 1; default: 2048"));
   EXPECT_THAT(help, Not(HasSubstr("--learning_rate")));
+}
+
+TEST(Help, NamesThePartsOfBench) {
+  EXPECT_THAT(command_help(Command::kBench),
+              HasSubstr("Usage: longhaul bench train|attention|exchange [OPTIONS.yaml"));
 }
 
 TEST(Help, SaysWhichCommandsAreNotThereYet) {

@@ -67,6 +67,18 @@ TEST(OptionValue, CountsWords) {
   EXPECT_EQ(fault_of(spec(OptionType::kChoice), {"dora"}), "not one of the accepted values");
 }
 
+TEST(OptionValue, EveryIntegerOfAListIsChecked) {
+  OptionSpec row{.name = "x", .type = OptionType::kIntegerList, .limits = {1, 100}};
+  std::string fault;
+  const auto value = check_value(row, {"4", "100"}, fault);
+  ASSERT_TRUE(value.has_value());
+  EXPECT_EQ(value->integers, (std::vector<std::int64_t>{4, 100}));
+  EXPECT_EQ(fault_of(row, {"4", "many"}), "not an integer");
+  EXPECT_EQ(fault_of(row, {"101", "4"}), "out of range");
+  EXPECT_EQ(fault_of(row, {}), "has no value");
+  EXPECT_EQ(accepted_text(row), "one or more of an integer from 1 to 100");
+}
+
 TEST(OptionValue, JsonObjectsHaveOneKindOfValue) {
   std::string fault;
   const auto value =

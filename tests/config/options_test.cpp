@@ -22,6 +22,7 @@ std::string other_value(const OptionSpec& spec) {
     case OptionType::kTextList:
       return "some-text";
     case OptionType::kInteger:
+    case OptionType::kIntegerList:
     case OptionType::kBytes:
       return now == 3 ? "4" : "3";
     case OptionType::kReal:
@@ -58,8 +59,9 @@ TEST(OptionTable, EveryRowIsComplete) {
     EXPECT_NE(spec.commands, 0U);
     const bool is_choice = spec.type == OptionType::kChoice || spec.type == OptionType::kChoiceList;
     EXPECT_EQ(is_choice, !spec.choices.empty());
-    const bool is_number = spec.type == OptionType::kInteger || spec.type == OptionType::kReal ||
-                           spec.type == OptionType::kBytes;
+    const bool is_number = spec.type == OptionType::kInteger ||
+                           spec.type == OptionType::kIntegerList ||
+                           spec.type == OptionType::kReal || spec.type == OptionType::kBytes;
     EXPECT_EQ(is_number, spec.limits.most > spec.limits.least);
     EXPECT_EQ(spec.set == nullptr, spec.get == nullptr);
     if (spec.state == OptionState::kWorks) {

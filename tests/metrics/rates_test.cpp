@@ -70,6 +70,15 @@ TEST(Rates, UtilisationIsUsefulFlopsOverThePeak) {
   EXPECT_EQ(model_flops_utilisation(10, 5, 0), 0);
 }
 
+TEST(Rates, SpreadIsTheMiddleAndTheEnds) {
+  const Spread odd = spread_of({5, 1, 2});
+  EXPECT_EQ(odd.median, 2);
+  EXPECT_EQ(odd.least, 1);
+  EXPECT_EQ(odd.most, 5);
+  EXPECT_EQ(spread_of({4, 1, 2, 9}).median, 3);
+  EXPECT_EQ(spread_of({}).most, 0);
+}
+
 TEST(Rates, NoTimeGivesNoRate) {
   EXPECT_EQ(per_second(10, 4), 2.5);
   EXPECT_EQ(per_second(10, 0), 0);

@@ -13,6 +13,13 @@ TEST(Device, KnowsCommonDevicesByName) {
   EXPECT_NE(plan::device_names().find("a100-40"), std::string::npos);
 }
 
+TEST(Device, KnowsPeaksByTheDriversNames) {
+  EXPECT_NEAR(plan::peak_flops_of("NVIDIA H200").value_or(0), 989e12, 1e6);
+  EXPECT_NEAR(plan::peak_flops_of("NVIDIA A100-SXM4-40GB").value_or(0), 312e12, 1e6);
+  EXPECT_FALSE(plan::peak_flops_of("NVIDIA H200 NVL"));  // slower than the module
+  EXPECT_FALSE(plan::peak_flops_of("CPU"));
+}
+
 TEST(Device, CountsThreadsOfACpuRank) {
   const plan::DeviceFacts one = plan::cpu_device(1, 1000);
   const plan::DeviceFacts four = plan::cpu_device(4, 1000);

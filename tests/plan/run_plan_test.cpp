@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "config/named_models.h"
+#include "metrics/rates.h"
 #include "plan/plan_cases.h"
 
 namespace longhaul {
@@ -45,6 +47,23 @@ TEST_F(RunPlan, TimeFollowsTheFlopsFormula) {
   const double flops = 4 * 7.0697e9 + 6 * 40.370176e6 + 602112.0 * 32768;
   EXPECT_NEAR(plan.tokens_per_second, 0.44 * 989e12 / flops, 0.002 * plan.tokens_per_second);
   EXPECT_NEAR(plan.step_seconds, 32768 / plan.tokens_per_second, 1e-9);
+}
+
+/// Matrix-multiplied weights and the attention term of published models.
+TEST(ModelSizes, GiveThePublishedWeightsAndAttentionTerms) {
+  struct Published {
+    const char* name;
+    double weights;
+    std::int64_t attention;
+  };
+  for (const Published& model :
+       {Published{"qwen2.5-7b", 7.070e9, 602'112}, Published{"llama3.1-8b", 7.505e9, 786'432},
+        Published{"qwen3-8b", 7.568e9, 884'736}}) {
+    const metrics::ModelSizes sizes = plan::model_sizes(*config::find_named_model(model.name));
+    EXPECT_NEAR(static_cast<double>(metrics::matrix_weights(sizes)), model.weights, 0.5e6)
+        << model.name;
+    EXPECT_EQ(metrics::attention_flops_per_length(sizes), model.attention) << model.name;
+  }
 }
 
 TEST_F(RunPlan, SaysWhenItDoesNotFitAndWhatWould) {

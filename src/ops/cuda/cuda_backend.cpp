@@ -34,8 +34,17 @@ c10::CachingDeviceAllocator::DeviceStats device_stats() {
 constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
 MemoryCounters device_memory() {
-  const auto allocated = device_stats().allocated_bytes[kAll];
-  return {allocated.current, allocated.peak};
+  const auto stats = device_stats();
+  return {.current_bytes = stats.allocated_bytes[kAll].current,
+          .peak_bytes = stats.allocated_bytes[kAll].peak,
+          .peak_reserved_bytes = stats.reserved_bytes[kAll].peak};
+}
+
+DeviceIdentity identity() {
+  const cudaDeviceProp& properties = *at::cuda::getCurrentDeviceProperties();
+  return {.name = properties.name,
+          .bus_address = fmt::format("{:08x}:{:02x}:{:02x}.0", properties.pciDomainID,
+                                     properties.pciBusID, properties.pciDeviceID)};
 }
 
 std::int64_t usable_bytes() {
@@ -76,6 +85,7 @@ longhaul_cuda_backend(int device) {
                                .attention_forward = cuda_attention_forward,
                                .attention_backward = cuda_attention_backward,
                                .attention_name = attention_name,
+                               .identity = identity,
                                .memory = device_memory,
                                .usable_bytes = usable_bytes,
                                .reset_memory_peak = reset_device_peak,

@@ -1,0 +1,241 @@
+// `longhaul bench`: one rank of a measurement. Rank 0 prints one JSON line for each row length (and
+// policy) as soon as it has been measured.
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/json.h"
+#include "cli/command.h"
+#include "cli/gpu_sampler.h"
+#include "cli/launch.h"
+#include "cli/print.h"
+#include "config/bench_rules.h"
+#include "config/named_models.h"
+#include "kernels/kernel_table.h"
+#include "metrics/rates.h"
+#include "ops/backend.h"
+#include "plan/device.h"
+#include "train/bench_kernels.h"
+#include "train/bench_train.h"
+#include "train/rank_setup.h"
+#include "train/run_setup.h"
+
+namespace longhaul::cli {
+namespace {
+
+using base::OrderedJson;
+
+/// What every line of a command has in common.
+struct Subject {
+  const config::Config& config;
+  config::ModelConfig model;
+  at::Device device;
+};
+
+std::string shape_name(const config::Config& config) {
+  if (!config.bench.shape.empty()) {
+    return config.bench.shape;
+  }
+  const std::filesystem::path folder = std::filesystem::path(config.model.model).lexically_normal();
+  return folder.has_filename() ? folder.filename() : folder.parent_path().filename();
+}
+
+/// `value` to `digits` digits behind the point: JSON lines that people read, too.
+double rounded(double value, int digits) {
+  return std::stod(fmt::format("{:.{}f}", value, digits));
+}
+
+std::string device_name(at::Device device) {
+  const ops::Backend& backend = ops::backend_of(device);
+  return device.is_cpu() ? fmt::format("{} ({}, {} threads per rank)", backend.identity().name,
+                                       kernels::cpu_kernels_isa(), at::get_num_threads())
+                         : backend.identity().name;
+}
+
+void print_line(const Subject& subject, const OrderedJson& line) {
+  if (subject.config.launch.rank == 0) {
+    fmt::print("{}\n", line.dump());
+    flush_output();
+  }
+}
+
+/// The first fields of every line.
+OrderedJson begin_line(const Subject& subject, std::int64_t tokens) {
+  return {{"bench", subject.config.bench.part},
+          {"shape", shape_name(subject.config)},
+          {"tokens", tokens},
+          {"ranks", subject.config.launch.ranks},
+          {"sp", subject.config.mesh.sp},
+          {"dtype", base::dtype_name(train::compute_dtype(subject.config, subject.model))},
+          {"device", device_name(subject.device)}};
+}
+
+/// name_s, name_s_min, name_s_max and steps.
+metrics::Spread add_times(OrderedJson& line, const std::string& name,
+                          const std::vector<double>& seconds) {
+  constexpr int kDigits = 6;
+  const metrics::Spread spread = metrics::spread_of(seconds);
+  line[name + "_s"] = rounded(spread.median, kDigits);
+  line[name + "_s_min"] = rounded(spread.least, kDigits);
+  line[name + "_s_max"] = rounded(spread.most, kDigits);
+  line["steps"] = seconds.size();
+  return spread;
+}
+
+void add_rates(OrderedJson& line, const Subject& subject, const train::TrainMeasurement& measured,
+               double step_s) {
+  const double rate = metrics::per_second(static_cast<double>(measured.tokens), step_s);
+  const double per_device = rate / static_cast<double>(subject.config.launch.ranks);
+  const auto peak = plan::peak_flops_of(ops::backend_of(subject.device).identity().name);
+  line["tokens_per_s"] = rounded(rate, 1);
+  line["tokens_per_s_per_device"] = rounded(per_device, 1);
+  line["flops_per_token"] = measured.flops_per_token;
+  line["mfu"] =
+      peak ? OrderedJson(rounded(
+                 metrics::model_flops_utilisation(per_device, measured.flops_per_token, *peak), 4))
+           : OrderedJson(nullptr);
+}
+
+void add_bytes(OrderedJson& line, const train::TrainMeasurement& measured) {
+  const std::int64_t reserved = measured.memory.peak_reserved_bytes;
+  line["peak_bytes"] = measured.memory.peak_bytes;
+  line["peak_reserved_bytes"] = reserved > 0 ? OrderedJson(reserved) : OrderedJson(nullptr);
+  line["planned_bytes"] = measured.plan.bytes.total();
+  line["fits"] = measured.plan.fits;
+  line["host_bytes"] = measured.host_bytes;
+}
+
+void add_samples(OrderedJson& line, const std::optional<GpuSamples>& seen) {
+  const auto value = [&](double number) {
+    return seen ? OrderedJson(rounded(number, 0)) : OrderedJson(nullptr);
+  };
+  line["sm_clock_mhz"] = value(seen ? seen->mean_sm_clock_mhz : 0);
+  line["power_w"] = value(seen ? seen->mean_power_w : 0);
+  line["device_used_bytes"] = seen ? OrderedJson(seen->most_used_bytes) : OrderedJson(nullptr);
+}
+
+OrderedJson train_line(const Subject& subject, const train::TrainMeasurement& measured,
+                       const std::optional<GpuSamples>& seen) {
+  const config::Config& config = subject.config;
+  OrderedJson line = begin_line(subject, measured.tokens);
+  line["documents"] = measured.documents;
+  line["attended_length"] = rounded(measured.attended_length, 1);
+  line["train_type"] = config.tuning.train_type;
+  line["lora_rank"] = config.tuning.train_type == "lora"
+                          ? OrderedJson(config.tuning.lora_rank.value_or(0))
+                          : OrderedJson(nullptr);
+  line["policy"] = plan::choice_text(measured.plan);
+  const double step_s = add_times(line, "step", measured.step_s).median;
+  add_rates(line, subject, measured, step_s);
+  add_bytes(line, measured);
+  double mean_s = 0;
+  for (const double seconds : measured.step_s) {
+    mean_s += seconds / static_cast<double>(measured.step_s.size());
+  }
+  line["exchange_share"] = rounded(measured.exchange_s / mean_s, 4);
+  line["exchange_gb_per_s"] =
+      rounded(metrics::per_second(measured.exchange_bytes, measured.exchange_s) * 1e-9, 3);
+  line["loss"] = measured.loss;
+  add_samples(line, seen);
+  return line;
+}
+
+void bench_train(const Subject& subject, const dist::ProcessGroup& group) {
+  train::TrainBench bench(subject.config, subject.model, group, subject.device);
+  const bool is_first = subject.config.launch.rank == 0;
+  GpuSampler sampler(is_first ? gpu_reader(ops::backend_of(subject.device).identity().bus_address)
+                              : nullptr);
+  std::optional<GpuSamples> seen;
+  const auto watch = [&](bool is_measuring) {
+    if (is_measuring) {
+      sampler.start();
+    } else {
+      seen = sampler.stop();
+    }
+  };
+  for (const std::string& policy : config::bench_policies(subject.config)) {
+    for (const std::int64_t tokens : subject.config.bench.lengths) {
+      const train::TrainMeasurement measured = bench.measure(tokens, policy, watch);
+      print_line(subject, train_line(subject, measured, seen));
+    }
+  }
+}
+
+OrderedJson attention_line(const Subject& subject, const train::AttentionMeasurement& measured) {
+  OrderedJson line = begin_line(subject, measured.tokens);
+  line["kernel"] = ops::backend_of(subject.device).attention_name();
+  line["query_heads"] = measured.query_heads;
+  line["kv_heads"] = measured.kv_heads;
+  line["head_dim"] = subject.model.head_dim;
+  line["documents"] = measured.documents;
+  line["attended_length"] = rounded(measured.attended_length, 1);
+  const auto tflops = [](double flops, double seconds) {
+    return rounded(metrics::per_second(flops, seconds) * 1e-12, 4);
+  };
+  const double forward_s = add_times(line, "forward", measured.forward_s).median;
+  line["forward_tflops"] = tflops(measured.forward_flops, forward_s);
+  const double backward_s = add_times(line, "backward", measured.backward_s).median;
+  line["backward_tflops"] = tflops(measured.backward_flops, backward_s);
+  return line;
+}
+
+void bench_attention(const Subject& subject) {
+  const auto measure = [&](std::int64_t tokens, std::optional<std::int64_t> mean) {
+    print_line(subject,
+               attention_line(subject, train::measure_attention(subject.config, subject.model,
+                                                                subject.device, tokens, mean)));
+  };
+  for (const std::int64_t tokens : subject.config.bench.lengths) {
+    measure(tokens, std::nullopt);
+    if (subject.config.bench.packing_mean) {
+      measure(tokens, subject.config.bench.packing_mean);
+    }
+  }
+}
+
+void bench_exchange(const Subject& subject, const dist::ProcessGroup& group) {
+  for (const std::int64_t tokens : subject.config.bench.lengths) {
+    const train::ExchangeMeasurement measured =
+        train::measure_exchange(subject.config, subject.model, group, subject.device, tokens);
+    OrderedJson line = begin_line(subject, tokens);
+    const auto add = [&](const std::string& name, const train::ExchangeTimes& times) {
+      line[name + "_bytes"] = static_cast<std::int64_t>(times.bytes);
+      const double seconds = add_times(line, name, times.seconds).median;
+      line[name + "_gb_per_s"] = rounded(metrics::per_second(times.bytes, seconds) * 1e-9, 3);
+    };
+    add("qkv", measured.qkv);
+    add("output", measured.output);
+    print_line(subject, line);
+  }
+}
+
+}  // namespace
+
+int run_bench(const config::Config& config, RankSession& session) {
+  ops::install_counting_allocator();
+  const c10::InferenceMode no_autograd;
+  const Subject subject{.config = config,
+                        .model = config.bench.shape.empty()
+                                     ? config::read_model_config(config.model.model)
+                                     : *config::find_named_model(config.bench.shape),
+                        .device = train::open_device(config)};
+  if (config.bench.part == "attention") {  // one rank, no group
+    bench_attention(subject);
+    return 0;
+  }
+  session.status().set_activity("connect the ranks");
+  const dist::ProcessGroup group = dist::make_process_group(
+      config.launch, config.mesh, &session.status(),
+      subject.device.is_cpu() ? dist::RankDevice::kCpu : dist::RankDevice::kGpu);
+  session.status().set_activity("measure");
+  if (config.bench.part == "train") {
+    bench_train(subject, group);
+  } else {
+    bench_exchange(subject, group);
+  }
+  return 0;
+}
+
+}  // namespace longhaul::cli
