@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "config/options.h"
+#include "config/sharding.h"
 #include "config/version.h"
 #include "data/batch_builder.h"
 #include "dist/process_group.h"
@@ -18,6 +19,7 @@
 #include "metrics/memory.h"
 #include "model/decoder_model.h"
 #include "model/loader.h"
+#include "model/sharded_weight_store.h"
 #include "ops/backend.h"
 #include "ops/cuda_library.h"
 #include "ops/memory.h"
@@ -115,8 +117,10 @@ class Run {
         config::build_registry(model_config_, tuning_.spec);
     weights_.emplace(config_.model.model);
     weights_->check(registry);
-    parameters_ = std::make_unique<model::Parameters>(registry, ops::torch_type(dtype), device_,
-                                                      slab_scale(dtype));
+    const model::RankShare share{group_.world->rank(), group_.world->size()};
+    parameters_ = std::make_unique<model::Parameters>(
+        registry, ops::torch_type(dtype), device_, slab_scale(dtype),
+        config::shards_weights(config_) ? std::optional(share) : std::nullopt);
     make_plan(dtype);
     weights_->load(*parameters_);
     if (!config_.tuning.adapters.empty()) {
@@ -138,13 +142,21 @@ class Run {
         model_config_.head_dim);
     attention_ = std::make_unique<model::UlyssesAttention>(model_config_, *exchange_);
     attention_->set_head_groups(plan_.form.attention_groups);
-    store_ = std::make_unique<model::ResidentWeightStore>(
-        model_config_, *parameters_, tuning_.spec.lora ? tuning_.spec.lora->scale() : 1.0);
+    store_ = make_store();
     decoder_ = std::make_unique<model::DecoderModel>(
         model_config_, *store_, *attention_, plan_.policies,
         model::MemorySettings{.host = {.planned_bytes = plan_.bytes.host,
                                        .largest_row = schedule_->largest_batch_tokens()},
                               .mlp_tile_rows = plan_.form.mlp_tile_rows});
+  }
+
+  [[nodiscard]] std::unique_ptr<model::WeightStore> make_store() const {
+    const double lora_scale = tuning_.spec.lora ? tuning_.spec.lora->scale() : 1.0;
+    if (config::shards_weights(config_)) {
+      return std::make_unique<model::ShardedWeightStore>(model_config_, *parameters_, lora_scale,
+                                                         *group_.world);
+    }
+    return std::make_unique<model::ResidentWeightStore>(model_config_, *parameters_, lora_scale);
   }
 
   /// Slabs pay on a GPU in 16 bits; dropout needs the adapters' input apart from the base's.
@@ -176,17 +188,19 @@ class Run {
                                     -static_cast<double>(host_limit_bytes())};
     group_.world->all_reduce_max("memory limits", std::span(limits));
     const auto host_limit = static_cast<std::int64_t>(-limits[1]);
-    plan_ = plan::make_memory_plan({.model = &model_config_,
-                                    .registry = parameters_->registry(),
-                                    .dtype = dtype,
-                                    .mesh = config_.mesh,
-                                    .row_tokens = schedule_->largest_batch_tokens(),
-                                    .row_targets = schedule_->largest_batch_tokens(),
-                                    .activation_policy = config_.memory.activation_policy,
-                                    .on_gpu = !device_.is_cpu(),
-                                    .limit_bytes = static_cast<std::int64_t>(-limits[0]),
-                                    .host_limit_bytes = host_limit,
-                                    .attended_length = schedule_->attended_length()});
+    plan_ = plan::make_memory_plan(
+        {.model = &model_config_,
+         .registry = parameters_->registry(),
+         .dtype = dtype,
+         .mesh = config_.mesh,
+         .shard_ranks = config::shards_weights(config_) ? config_.mesh.ranks() : 1,
+         .row_tokens = schedule_->largest_batch_tokens(),
+         .row_targets = schedule_->largest_batch_tokens(),
+         .activation_policy = config_.memory.activation_policy,
+         .on_gpu = !device_.is_cpu(),
+         .limit_bytes = static_cast<std::int64_t>(-limits[0]),
+         .host_limit_bytes = host_limit,
+         .attended_length = schedule_->attended_length()});
     if (plan_.bytes.host > host_limit) {
       throw base::SystemError(
           {.where = "--activation_policy " + config_.memory.activation_policy,
@@ -316,7 +330,7 @@ class Run {
   std::unique_ptr<AdamW> optimizer_;
   std::unique_ptr<dist::UlyssesExchange> exchange_;
   std::unique_ptr<model::UlyssesAttention> attention_;
-  std::unique_ptr<model::ResidentWeightStore> store_;
+  std::unique_ptr<model::WeightStore> store_;
   std::unique_ptr<model::DecoderModel> decoder_;
   RunIdentity identity_;
   std::optional<TrainerState> resumed_state_;

@@ -1,4 +1,5 @@
 // One rank of a check over real processes: over MPI, or with a last word `gpu` on GPUs over NCCL.
+// With a word `sharded` before that, frozen weights are cut over the ranks.
 //   process_parity parity MODEL lora|full SP DP    rank 0 compares with one rank, one document at a time
 //   process_parity policies MODEL lora|full SP DP  every activation policy gives the same bits
 //   process_parity exchange                        hash tensors through the exchange of all ranks
@@ -26,18 +27,21 @@ struct Words {
   std::string model;
   testing::Tuning tuning = testing::Tuning::kLora;
   testing::Layout layout{};
+  bool sharded = false;
 };
 
 Words words_of(const std::vector<std::string>& words) {
   return {.model = words.at(1),
           .tuning = words.at(2) == "full" ? testing::Tuning::kFull : testing::Tuning::kLora,
-          .layout = {.sp = std::stoll(words.at(3)), .dp = std::stoll(words.at(4))}};
+          .layout = {.sp = std::stoll(words.at(3)), .dp = std::stoll(words.at(4))},
+          .sharded = words.size() > 5 && words.at(5) == "sharded"};
 }
 
 int check_parity(const dist::ProcessGroup& group, const Words& words, at::Device device) {
   const testing::Rows rows = testing::composite_step(testing::tiny_model(words.model).vocab_size);
   testing::StepOptions options;
   options.device = device;
+  options.sharded = words.sharded;
   const testing::StepResult many = testing::run_rank(*group.world, words.model, words.tuning,
                                                      words.layout, testing::flatten(rows), options);
   if (group.world->rank() != 0) {
@@ -62,11 +66,13 @@ int check_policies(const dist::ProcessGroup& group, const Words& words, at::Devi
   const auto run = [&] {
     return testing::run_rank(*group.world, words.model, words.tuning, words.layout, rows, options);
   };
+  // Whole weights give the bits that every policy is compared with.
   const testing::StepResult keep = run();
   int faults = 0;
   for (const auto preset : {config::ActivationPreset::kB, config::ActivationPreset::kC,
                             config::ActivationPreset::kD, config::ActivationPreset::kD2}) {
     options.policy.preset = preset;
+    options.sharded = words.sharded;
     const testing::StepResult other = run();
     faults += other.loss_sum == keep.loss_sum ? 0 : 1;
     for (const auto& [name, gradient] : keep.gradients) {

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 
 #include "config/activation_policy.h"
 #include "dist/comm_threads.h"
 #include "dist/shard.h"
 #include "model/decoder_model.h"
+#include "model/sharded_weight_store.h"
 #include "model/tiny_models.h"
 #include "ops/memory.h"
 #include "plan/memory_plan.h"
@@ -23,6 +26,7 @@ struct Case {
   std::string policy;
   std::int64_t sp = 1;
   base::Dtype dtype = base::Dtype::kFloat32;
+  bool sharded = false;
 };
 
 /// Large enough that activations outweigh the small change that no plan counts.
@@ -49,15 +53,22 @@ std::int64_t measured_peak(const Case& test, const config::ModelConfig& model,
                         0);
   dist::run_ranks(static_cast<int>(test.sp), [&](dist::Communicator& world) {
     at::set_num_threads(1);
-    model::Parameters parameters(config::build_registry(model, spec),
-                                 test.dtype == base::Dtype::kFloat32 ? at::kFloat : at::kBFloat16);
+    model::Parameters parameters(
+        config::build_registry(model, spec),
+        test.dtype == base::Dtype::kFloat32 ? at::kFloat : at::kBFloat16, at::kCPU, std::nullopt,
+        test.sharded ? std::optional(model::RankShare{world.rank(), world.size()}) : std::nullopt);
     testing::randomise(parameters, 1);
     train::AdamW optimizer(parameters, {});
     dist::UlyssesExchange exchange(
         world, config::split_heads(model.num_heads, model.num_kv_heads, test.sp), model.head_dim);
     model::UlyssesAttention attention(model, exchange);
-    model::ResidentWeightStore store(model, parameters, 2.0);
-    model::DecoderModel decoder(model, store, attention,
+    std::unique_ptr<model::WeightStore> store;
+    if (test.sharded) {
+      store = std::make_unique<model::ShardedWeightStore>(model, parameters, 2.0, world);
+    } else {
+      store = std::make_unique<model::ResidentWeightStore>(model, parameters, 2.0);
+    }
+    model::DecoderModel decoder(model, *store, attention,
                                 config::activation_policy_of_layers(test.policy, model.num_layers));
     model::FlatGradSink sink(parameters);
     decoder.forward_backward(dist::shard_row(row, test.sp, world.rank()), 1e-3, {}, sink);
@@ -73,13 +84,15 @@ TEST_P(PlannedBytes, AreWithinTenPercentOfWhatIsAllocated) {
   const config::ModelConfig model = medium_model();
   const config::TuningSpec spec = testing::tiny_tuning(model, test.tuning);
   const auto registry = config::build_registry(model, spec);
-  const plan::MemoryPlan planned = plan::make_memory_plan({.model = &model,
-                                                           .registry = registry,
-                                                           .dtype = test.dtype,
-                                                           .mesh = {.dp = 1, .sp = test.sp},
-                                                           .row_tokens = kTokens,
-                                                           .row_targets = kTokens,
-                                                           .activation_policy = test.policy});
+  const plan::MemoryPlan planned =
+      plan::make_memory_plan({.model = &model,
+                              .registry = registry,
+                              .dtype = test.dtype,
+                              .mesh = {.dp = 1, .sp = test.sp},
+                              .shard_ranks = test.sharded ? test.sp : 1,
+                              .row_tokens = kTokens,
+                              .row_targets = kTokens,
+                              .activation_policy = test.policy});
   const auto measured =
       static_cast<double>(measured_peak(test, model, spec)) / static_cast<double>(test.sp);
   const auto bytes = static_cast<double>(planned.bytes.total());
@@ -101,6 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"full_keep", testing::Tuning::kFull, "A"},
                       Case{"lora_two_ranks", testing::Tuning::kLora, "A", 2},
                       Case{"lora_checkpoint_two_ranks", testing::Tuning::kLora, "D", 2},
+                      Case{"lora_sharded", testing::Tuning::kLora, "D", 3, base::Dtype::kFloat32,
+                           true},
                       Case{"full_bf16", testing::Tuning::kFull, "C", 1, base::Dtype::kBFloat16}),
     [](const ::testing::TestParamInfo<Case>& test) { return test.param.name; });
 
