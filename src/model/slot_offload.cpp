@@ -23,10 +23,10 @@ std::array<std::pair<Slot, at::Tensor*>, 6> big_slots(LayerSlots& slots) {
 
 }  // namespace
 
-SlotOffload::SlotOffload(const std::vector<config::LayerPolicy>& policies, at::Device device,
+SlotOffload::SlotOffload(std::vector<config::LayerPolicy> policies, at::Device device,
                          ops::HostBudget budget)
-    : policies_(&policies), handles_(policies.size()) {
-  if (std::any_of(policies.begin(), policies.end(),
+    : policies_(std::move(policies)), handles_(policies_.size()) {
+  if (std::any_of(policies_.begin(), policies_.end(),
                   [](const auto& policy) { return policy.offload; })) {
     host_ = std::make_unique<ops::HostSlots>(ops::backend_of(device).host_copier(), budget);
   }
@@ -50,7 +50,7 @@ void SlotOffload::after_layer(std::int64_t layer, LayerSlots& slots) {
   std::vector<at::Tensor> group;
   bool any = false;
   for (const auto& [slot, tensor] : big_slots(slots)) {
-    const bool leaves = (*policies_)[i].action(slot) == config::SlotAction::kHost;
+    const bool leaves = policies_[i].action(slot) == config::SlotAction::kHost;
     group.push_back(leaves ? std::exchange(*tensor, at::Tensor()) : at::Tensor());
     any = any || group.back().defined();
   }

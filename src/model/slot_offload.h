@@ -21,9 +21,8 @@ namespace longhaul::model {
 ///         the backward pass bring_back() then prefetch_below() per layer, downwards
 class SlotOffload {
  public:
-  /// `policies` has one entry per layer and must outlive this object.
-  SlotOffload(const std::vector<config::LayerPolicy>& policies, at::Device device,
-              ops::HostBudget budget);
+  /// `policies` has one entry per layer.
+  SlotOffload(std::vector<config::LayerPolicy> policies, at::Device device, ops::HostBudget budget);
 
   void begin(std::int64_t row_tokens);
   /// Frees what has left by now: at most one layer's slots are on their way beside the next layer's
@@ -41,7 +40,7 @@ class SlotOffload {
   [[nodiscard]] std::int64_t host_bytes() const { return host_ ? host_->host_bytes() : 0; }
 
  private:
-  const std::vector<config::LayerPolicy>* policies_;
+  std::vector<config::LayerPolicy> policies_;
   std::unique_ptr<ops::HostSlots> host_;  // null: no layer offloads
   std::vector<std::optional<ops::HostSlots::Handle>> handles_;
 };

@@ -67,7 +67,9 @@ TEST(StartPrint, SaysTheHeadsOfEveryUlyssesRank) {
       data::load_datasets(config, data::encoding_of(*text.encoder), environment);
   const data::TrainSchedule schedule(datasets.train, config);
   plan::MemoryPlan plan;
-  plan.policies.resize(2);
+  plan.policies = {{config::ActivationPreset::kD, true}, {}};
+  plan.form = {.attention_groups = 2, .mlp_tile_rows = 8192};
+  plan.bytes.host = 2'500'000'000;
   plan.fits = false;
   const std::vector<std::string> lines = start_lines({.config = config,
                                                       .model = run.model(),
@@ -81,6 +83,11 @@ TEST(StartPrint, SaysTheHeadsOfEveryUlyssesRank) {
   EXPECT_THAT(all, HasSubstr("ranks: 4, mesh dp 2 x sp 2 (Ulysses)"));
   EXPECT_THAT(all, HasSubstr("per sp rank: 5/2 4/2"));
   EXPECT_THAT(all, HasSubstr("rows of up to 100 tokens: 50 tokens per device"));
+  EXPECT_THAT(all,
+              HasSubstr("activation policy: 1xD+offload,1xA, attention in 2 head groups, MLP in "
+                        "tiles of 8,192 rows"));
+  EXPECT_THAT(all,
+              HasSubstr("offload: activations of 1 of 2 layers, 2.50 GB of pinned host memory"));
   EXPECT_THAT(all, HasSubstr("warning: the plan is larger than the memory limit"));
 }
 
