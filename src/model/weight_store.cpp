@@ -146,12 +146,6 @@ EndWeights end_weights(const Parameters& parameters) {
   return ends;
 }
 
-std::int64_t lowest_trained(std::span<const LayerWeights> layers) {
-  const auto lowest = std::find_if(layers.begin(), layers.end(),
-                                   [](const LayerWeights& layer) { return layer.trained(); });
-  return lowest - layers.begin();
-}
-
 ResidentWeightStore::ResidentWeightStore(const config::ModelConfig& model,
                                          const Parameters& parameters, double lora_scale)
     : ends_(end_weights(parameters)) {
@@ -166,6 +160,12 @@ ResidentWeightStore::ResidentWeightStore(const config::ModelConfig& model,
 
 WeightLease ResidentWeightStore::acquire(std::int64_t layer, Pass /*pass*/) {
   return WeightLease(layers_[static_cast<std::size_t>(layer)]);
+}
+
+std::int64_t ResidentWeightStore::lowest_trained_layer() const {
+  const auto lowest = std::find_if(layers_.begin(), layers_.end(),
+                                   [](const LayerWeights& layer) { return layer.trained(); });
+  return lowest - layers_.begin();
 }
 
 }  // namespace longhaul::model

@@ -93,8 +93,6 @@ LayerWeights layer_weights(const Parameters& parameters, std::int64_t layer, dou
                            const GroupMatrix& sharded);
 /// Embedding, final norm and LM head, which every store keeps whole.
 EndWeights end_weights(const Parameters& parameters);
-/// Lowest of the layers with a trained parameter, or their number.
-std::int64_t lowest_trained(std::span<const LayerWeights> layers);
 
 /// All weights resident in memory for the whole run.
 class ResidentWeightStore final : public WeightStore {
@@ -109,9 +107,7 @@ class ResidentWeightStore final : public WeightStore {
   [[nodiscard]] std::int64_t num_layers() const override {
     return static_cast<std::int64_t>(layers_.size());
   }
-  [[nodiscard]] std::int64_t lowest_trained_layer() const override {
-    return lowest_trained(layers_);
-  }
+  [[nodiscard]] std::int64_t lowest_trained_layer() const override;
 
  private:
   std::vector<LayerWeights> layers_;
