@@ -51,15 +51,15 @@ std::vector<OptionSpec> ulysses_rows() {
                                         .help = "Ranks of a ring around the Ulysses groups"}),
       row<&ParallelOptions::deepspeed>(
           {.name = "deepspeed",
-           .state = OptionState::kNotYet,
            .default_text = "zero0",
-           .off = "zero0",
-           .help = "Sharding of states, gradients and weights: zero0 to zero3, zero2_offload, "
-                   "zero3_offload or a DeepSpeed JSON file"}),
-      row<&ParallelOptions::fsdp>({.name = "fsdp",
-                                   .state = OptionState::kNotYet,
-                                   .default_text = "unset",
-                                   .help = "fsdp2: full sharding"}),
+           .help =
+               "zero3, for LoRA: frozen weights of the layers are cut over all ranks and gathered "
+               "a layer ahead (zero1, zero2, zero2_offload, zero3_offload and DeepSpeed JSON "
+               "files are not available yet)"}),
+      row<&ParallelOptions::fsdp>(
+          {.name = "fsdp",
+           .default_text = "unset",
+           .help = "fsdp2: the same as --deepspeed zero3 (other values are not available yet)"}),
       {.name = "zero2_offload_optimizer",
        .type = OptionType::kBoolean,
        .state = OptionState::kNotYet,

@@ -9,6 +9,7 @@
 
 #include "config/activation_policy.h"
 #include "config/bench_rules.h"
+#include "config/sharding.h"
 
 namespace longhaul::config {
 namespace {
@@ -214,6 +215,37 @@ void check_activations(const Config& config, Problems& problems) {
   }
 }
 
+/// One kind of sharding exists: of frozen weights, beside adapters.
+void check_sharding(const Config& config, Problems& problems) {
+  const ParallelOptions& parallel = config.parallel;
+  const auto refuse = [&](const char* option, const char* accepted) {
+    problems.push_back({.where = fmt::format("--{}", option),
+                        .what = "not available yet",
+                        .got = given_text(config, option),
+                        .expected = accepted});
+  };
+  if (!parallel.deepspeed.empty() && parallel.deepspeed != "zero0" &&
+      parallel.deepspeed != "zero3") {
+    refuse("deepspeed", "zero0 | zero3");
+  }
+  if (!parallel.fsdp.empty() && parallel.fsdp != "fsdp2") {
+    refuse("fsdp", "fsdp2");
+  }
+  const std::string option = sharding_option(config);
+  if (option.empty()) {
+    return;
+  }
+  const std::string name = option.substr(2, option.find(' ') - 2);
+  if (config.tuning.train_type == "full") {
+    contradiction(config, problems, name, "not available yet with --train_type full",
+                  "It shards frozen weights: use it with LoRA");
+  }
+  if (name == "fsdp" && parallel.deepspeed == "zero3") {
+    contradiction(config, problems, name, "--deepspeed zero3 asks for the same",
+                  "Leave out one of the two");
+  }
+}
+
 void check_attention(const Config& config, Problems& problems) {
   const std::string& kernel = config.model.attn_impl;
   if (config.model.use_flash_attn == true && kernel == "eager") {
@@ -285,6 +317,7 @@ void check_option_rules(const Config& config, Problems& problems) {
   check_schedule(config, problems);
   check_report(config, problems);
   check_activations(config, problems);
+  check_sharding(config, problems);
   check_attention(config, problems);
   check_bench(config, problems);
 }

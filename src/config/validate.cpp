@@ -11,6 +11,7 @@
 #include "config/degree.h"
 #include "config/named_models.h"
 #include "config/rules.h"
+#include "config/sharding.h"
 
 namespace longhaul::config {
 namespace {
@@ -65,6 +66,10 @@ void decide_training(Config& config) {
   config.train.gradient_accumulation_steps = config.accumulation;
   config.parallel.sequence_parallel_size = config.mesh.sp;
   config.parallel.ulysses = config.parallel.ulysses.value_or(config.mesh.sp > 1);
+  const std::string sharding = sharding_option(config);
+  if (describes_training(config.command) && !sharding.empty() && config.mesh.ranks() == 1) {
+    config.notes.push_back(sharding + ": no effect on one rank, which holds all weights");
+  }
 }
 
 void check_against_model(Config& config, const ModelConfig& model, Problems& problems) {

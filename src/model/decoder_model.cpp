@@ -28,6 +28,11 @@ std::int64_t DecoderModel::lowest_backward_layer() const {
   return store_->ends().embedding_param >= 0 ? 0 : store_->lowest_trained_layer();
 }
 
+/// Something below the head is trained.
+bool DecoderModel::has_backward() const {
+  return lowest_backward_layer() < static_cast<std::int64_t>(layers_.size());
+}
+
 at::Tensor DecoderModel::embed(const dist::LocalBatch& batch, const RowContext& context) const {
   const at::Tensor& table = store_->ends().embedding;
   at::Tensor x =
@@ -58,10 +63,8 @@ LossSum DecoderModel::forward_backward(const dist::LocalBatch& batch, double sca
   }
   offload_.before_layer();
   offload_.prefetch_below(static_cast<std::int64_t>(layers_.size()));
-  const bool any_layer = lowest < static_cast<std::int64_t>(layers_.size());
-  HeadBackward head =
-      head_loss_backward(x, batch.labels, store_->ends(), model_->rms_norm_eps, scale,
-                         any_layer || store_->ends().embedding_param >= 0, sink);
+  HeadBackward head = head_loss_backward(x, batch.labels, store_->ends(), model_->rms_norm_eps,
+                                         scale, has_backward(), sink);
   x.reset();
   if (head.dhidden.defined()) {
     walk_backward(std::move(head.dhidden), context, slots, sink);
@@ -124,6 +127,30 @@ at::Tensor DecoderModel::hidden_states(const dist::LocalBatch& batch) {
     x = layers_[i].forward_only(x, *weights, context);
   }
   return x;
+}
+
+void DecoderModel::sit_out_evaluate() {
+  for (std::int64_t layer = 0; layer < static_cast<std::int64_t>(layers_.size()); ++layer) {
+    static_cast<void>(store_->acquire(layer, Pass::kForward));
+  }
+}
+
+/// The leases of forward_backward(), in its order.
+void DecoderModel::sit_out_forward_backward() {
+  sit_out_evaluate();
+  if (!has_backward()) {
+    return;
+  }
+  const std::int64_t lowest = lowest_backward_layer();
+  for (auto layer = static_cast<std::int64_t>(layers_.size()) - 1; layer >= lowest; --layer) {
+    {
+      const WeightLease weights = store_->acquire(layer, Pass::kBackward);
+      if (rebuilds_input_[static_cast<std::size_t>(layer)]) {
+        static_cast<void>(store_->acquire(layer - 1, Pass::kBackward));
+      }
+    }
+    static_cast<void>(store_->acquire(layer, Pass::kBackward));
+  }
 }
 
 LossSum DecoderModel::evaluate(const dist::LocalBatch& batch) {

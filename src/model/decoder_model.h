@@ -36,6 +36,10 @@ class DecoderModel {
   LossSum evaluate(const dist::LocalBatch& batch);
   /// Hidden states before the final norm [S, h]; for tests and inference. Collective.
   at::Tensor hidden_states(const dist::LocalBatch& batch);
+  /// What a rank without a row does while others run forward_backward() or evaluate(): it takes its
+  /// part in the collectives of the weight store, and computes nothing.
+  void sit_out_forward_backward();
+  void sit_out_evaluate();
   /// Host memory held for offloaded slots.
   [[nodiscard]] std::int64_t host_bytes() const { return offload_.host_bytes(); }
 
@@ -46,6 +50,7 @@ class DecoderModel {
   void bring_back(std::int64_t layer, std::vector<LayerSlots>& slots);
   void restore(std::int64_t layer, const RowContext& context, std::vector<LayerSlots>& slots);
   [[nodiscard]] std::int64_t lowest_backward_layer() const;
+  [[nodiscard]] bool has_backward() const;
 
   const config::ModelConfig* model_;
   WeightStore* store_;

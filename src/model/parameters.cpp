@@ -7,35 +7,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/error.h"
+#include "config/sharding.h"
 
 namespace longhaul::model {
 namespace {
-
-/// Parameters with equal keys share one buffer, in registry order.
-std::string fusion_key(const config::ParamSpec& spec) {
-  const auto replace = [&](std::string_view part, std::string_view fused) {
-    std::string key = spec.name;
-    const auto at = key.find(part);
-    return at == std::string::npos ? std::string() : key.replace(at, part.size(), fused);
-  };
-  if (spec.kind == config::ParamKind::kLoraB || spec.layer < 0) {
-    return spec.name;
-  }
-  for (const std::string_view part : {".q_proj.", ".k_proj.", ".v_proj."}) {
-    if (std::string key = replace(part, ".qkv."); !key.empty()) {
-      return key;
-    }
-  }
-  for (const std::string_view part : {".gate_proj.", ".up_proj."}) {
-    if (std::string key = replace(part, ".gate_up."); !key.empty()) {
-      return key;
-    }
-  }
-  return spec.name;
-}
 
 constexpr std::int64_t kAlignElements = 16;  // 64 bytes of fp32
 
@@ -46,20 +23,24 @@ std::int64_t align_up(std::int64_t value) {
 }  // namespace
 
 Parameters::Parameters(std::vector<config::ParamSpec> registry, at::ScalarType compute,
-                       at::Device device, std::optional<double> slab_scale)
+                       at::Device device, std::optional<double> slab_scale,
+                       std::optional<RankShare> share)
     : registry_(std::move(registry)),
       compute_type_(compute),
       device_(device),
       slab_scale_(slab_scale),
+      share_(share),
+      is_cut_(config::cut_over_ranks(registry_)),
       places_(registry_.size()) {
   std::map<std::string, std::size_t> group_of;
-  std::vector<std::vector<std::int64_t>> groups;
+  std::vector<Group> groups;
   for (std::size_t i = 0; i < registry_.size(); ++i) {
     by_name_[registry_[i].name] = static_cast<std::int64_t>(i);
     if (registry_[i].tied_to) {
       continue;
     }
-    const auto [entry, is_new] = group_of.try_emplace(fusion_key(registry_[i]), groups.size());
+    const auto [entry, is_new] =
+        group_of.try_emplace(config::fused_name(registry_[i]), groups.size());
     if (is_new) {
       groups.emplace_back();
     }
@@ -70,9 +51,9 @@ Parameters::Parameters(std::vector<config::ParamSpec> registry, at::ScalarType c
   list_copies();
 }
 
-void Parameters::plan_segments(const std::vector<std::vector<std::int64_t>>& groups) {
+void Parameters::plan_segments(const std::vector<Group>& groups) {
   std::int64_t offset = 0;
-  for (const auto& group : groups) {
+  for (const Group& group : groups) {
     offset = align_up(offset);
     for (const std::int64_t param : group) {
       const config::ParamSpec& spec = registry_[static_cast<std::size_t>(param)];
@@ -92,40 +73,67 @@ void Parameters::plan_segments(const std::vector<std::vector<std::int64_t>>& gro
   }
 }
 
-void Parameters::allocate(const std::vector<std::vector<std::int64_t>>& groups) {
-  for (const auto& group : groups) {
-    if (wants_slab(group)) {
+void Parameters::allocate(const std::vector<Group>& groups) {
+  // Weights come before their adapters in the registry: a slab or a shard decides about these first.
+  for (const Group& group : groups) {
+    if (share_ && is_cut_[static_cast<std::size_t>(group.front())]) {
+      allocate_shard(group);
+    } else if (wants_slab(group)) {
       allocate_slab(group);
-      continue;
-    }
-    if (places_[static_cast<std::size_t>(group.front())].compute.defined()) {
-      continue;  // adapters of a slab
-    }
-    const bool all_trained = std::all_of(group.begin(), group.end(), [&](std::int64_t param) {
-      return registry_[static_cast<std::size_t>(param)].trainable;
-    });
-    if (compute_type_ == at::kFloat && all_trained) {
-      for (const std::int64_t param : group) {
-        Place& place = places_[static_cast<std::size_t>(param)];
-        place.compute = place.master;  // fp32 training updates the layers' weights in place
-        place.aliases = true;
-      }
-      continue;
-    }
-    std::int64_t elements = 0;
-    for (const std::int64_t param : group) {
-      elements += registry_[static_cast<std::size_t>(param)].num_elements();
-    }
-    const at::Tensor buffer =
-        at::empty({elements}, at::TensorOptions(device_).dtype(compute_type_));
-    std::int64_t offset = 0;
-    for (const std::int64_t param : group) {
-      const config::ParamSpec& spec = registry_[static_cast<std::size_t>(param)];
-      places_[static_cast<std::size_t>(param)].compute =
-          buffer.narrow(0, offset, spec.num_elements()).view(spec.shape);
-      offset += spec.num_elements();
+    } else if (!places_[static_cast<std::size_t>(group.front())].compute.defined()) {
+      allocate_buffer(group);  // else adapters of a slab
     }
   }
+}
+
+void Parameters::allocate_buffer(const Group& group) {
+  const bool may_alias = std::all_of(group.begin(), group.end(), [&](std::int64_t param) {
+    const auto i = static_cast<std::size_t>(param);
+    return registry_[i].trainable && places_[i].scale == 1;
+  });
+  if (compute_type_ == at::kFloat && may_alias) {
+    for (const std::int64_t param : group) {
+      Place& place = places_[static_cast<std::size_t>(param)];
+      place.compute = place.master;  // fp32 training updates the layers' weights in place
+      place.aliases = true;
+    }
+    return;
+  }
+  std::int64_t elements = 0;
+  for (const std::int64_t param : group) {
+    elements += registry_[static_cast<std::size_t>(param)].num_elements();
+  }
+  const at::Tensor buffer = at::empty({elements}, at::TensorOptions(device_).dtype(compute_type_));
+  std::int64_t offset = 0;
+  for (const std::int64_t param : group) {
+    const config::ParamSpec& spec = registry_[static_cast<std::size_t>(param)];
+    places_[static_cast<std::size_t>(param)].compute =
+        buffer.narrow(0, offset, spec.num_elements()).view(spec.shape);
+    offset += spec.num_elements();
+  }
+}
+
+void Parameters::allocate_shard(const Group& group) {
+  const bool in_slab = wants_slab(group);
+  const Slab whole = slab_sizes(group);
+  Shard shard{.ranges = config::split_tokens(whole.outputs, share_->ranks),
+              .outputs = whole.outputs,
+              .inputs = whole.inputs,
+              .room = in_slab ? whole.room : 0};
+  const std::int64_t mine = shard.ranges[static_cast<std::size_t>(share_->rank)].size();
+  shard.rows =
+      at::zeros({mine, shard.inputs + shard.room}, at::TensorOptions(device_).dtype(compute_type_));
+  std::int64_t row = 0;
+  for (const std::int64_t param : group) {
+    Place& place = places_[static_cast<std::size_t>(param)];
+    place.shard = group.front();
+    place.first_row = row;
+    row += registry_[static_cast<std::size_t>(param)].shape[0];
+    if (const std::int64_t b = sibling(param, "lora_B.weight"); in_slab && b >= 0) {
+      places_[static_cast<std::size_t>(b)].scale = *slab_scale_;
+    }
+  }
+  shards_.emplace(group.front(), std::move(shard));
 }
 
 std::int64_t Parameters::sibling(std::int64_t weight, const std::string& name) const {
@@ -133,17 +141,13 @@ std::int64_t Parameters::sibling(std::int64_t weight, const std::string& name) c
   return find(own.substr(0, own.rfind('.') + 1) + name);
 }
 
-bool Parameters::wants_slab(const std::vector<std::int64_t>& group) const {
-  const auto is_frozen_linear = [&](std::int64_t param) {
-    const config::ParamSpec& spec = registry_[static_cast<std::size_t>(param)];
-    return spec.kind == config::ParamKind::kLinearWeight && spec.layer >= 0 && !spec.trainable;
-  };
+bool Parameters::wants_slab(const Group& group) const {
   const auto has_adapter = [&](std::int64_t param) { return sibling(param, "lora_A.weight") >= 0; };
-  return slab_scale_ && std::all_of(group.begin(), group.end(), is_frozen_linear) &&
+  return slab_scale_ && is_cut_[static_cast<std::size_t>(group.front())] &&
          std::any_of(group.begin(), group.end(), has_adapter);
 }
 
-void Parameters::allocate_slab(const std::vector<std::int64_t>& group) {
+Slab Parameters::slab_sizes(const Group& group) const {
   Slab slab;
   std::int64_t lora_columns = 0;
   for (const std::int64_t param : group) {
@@ -155,6 +159,11 @@ void Parameters::allocate_slab(const std::vector<std::int64_t>& group) {
     }
   }
   slab.room = (lora_columns + 7) / 8 * 8;  // whole 16-byte pieces of 16-bit elements
+  return slab;
+}
+
+void Parameters::allocate_slab(const Group& group) {
+  Slab slab = slab_sizes(group);
   slab.matrix = at::zeros({slab.outputs + slab.room, slab.inputs + slab.room},
                           at::TensorOptions(device_).dtype(compute_type_));
   std::int64_t row = 0;
@@ -184,6 +193,11 @@ const Slab* Parameters::slab(std::int64_t weight) const {
   return entry == slabs_.end() ? nullptr : &entry->second;
 }
 
+const Shard* Parameters::shard(std::int64_t weight) const {
+  const auto entry = shards_.find(weight);
+  return entry == shards_.end() ? nullptr : &entry->second;
+}
+
 std::int64_t Parameters::owner_of(std::int64_t param) const {
   LONGHAUL_ASSERT(param >= 0 && param < static_cast<std::int64_t>(registry_.size()),
                   "a parameter of the registry");
@@ -197,7 +211,10 @@ std::int64_t Parameters::find(const std::string& name) const {
 }
 
 const at::Tensor& Parameters::compute(std::int64_t param) const {
-  return places_[static_cast<std::size_t>(owner_of(param))].compute;
+  const Place& place = places_[static_cast<std::size_t>(owner_of(param))];
+  LONGHAUL_ASSERT(place.shard < 0,
+                  registry_[static_cast<std::size_t>(param)].name + " lies in pieces on all ranks");
+  return place.compute;
 }
 
 const at::Tensor& Parameters::master(std::int64_t param) const {
@@ -248,6 +265,7 @@ void Parameters::list_copies() {
 }
 
 void Parameters::refresh_compute() {
+  ++version_;
   // One call for all of them: there are hundreds of small ones.
   if (!copies_.empty()) {
     at::_foreach_copy_(copies_, copied_masters_);
@@ -257,8 +275,25 @@ void Parameters::refresh_compute() {
   }
 }
 
+void Parameters::assign_rows(const Place& place, const at::Tensor& values) const {
+  const Shard& shard = shards_.at(place.shard);
+  const config::Range mine = shard.ranges[static_cast<std::size_t>(share_->rank)];
+  const std::int64_t begin = std::max(mine.begin, place.first_row);
+  const std::int64_t count = std::min(mine.end, place.first_row + values.size(0)) - begin;
+  if (count > 0) {
+    shard.rows.narrow(0, begin - mine.begin, count)
+        .narrow(1, 0, shard.inputs)
+        .copy_(values.narrow(0, begin - place.first_row, count));
+  }
+}
+
 void Parameters::assign(std::int64_t param, const at::Tensor& values) {
   const Place& place = places_[static_cast<std::size_t>(owner_of(param))];
+  ++version_;
+  if (place.shard >= 0) {
+    assign_rows(place, values);
+    return;
+  }
   if (place.master.defined()) {
     place.master.copy_(values);
   }

@@ -33,12 +33,30 @@ struct Slab {
   std::int64_t room = 0;     // LoRA columns of all members, rounded up to 8
 };
 
+/// Which part of the sharded weights a process holds.
+struct RankShare {
+  int rank = 0;
+  int ranks = 1;
+};
+
+/// One rank's rows of a frozen group's weight [N, K], or of what lies over the adapters' rows of its
+/// slab: [N, K + room], where the room holds zeros, as the adapters are whole on every rank.
+struct Shard {
+  at::Tensor rows{};                  // this rank's, [n, K + room]
+  std::vector<config::Range> ranges;  // of all ranks, sizes differing by at most one
+  std::int64_t outputs = 0;           // N
+  std::int64_t inputs = 0;            // K
+  std::int64_t room = 0;              // of the slab that it is a part of; 0: of a plain matrix
+};
+
 class Parameters {
  public:
   /// Allocates (values are undefined until loaded). `compute` is float32 or bfloat16.
   /// With `slab_scale`, frozen groups with adapters lie in slabs, whose B carry that scale.
+  /// With `share`, the weights that config::cut_over_ranks names are held in part only.
   Parameters(std::vector<config::ParamSpec> registry, at::ScalarType compute,
-             at::Device device = at::kCPU, std::optional<double> slab_scale = std::nullopt);
+             at::Device device = at::kCPU, std::optional<double> slab_scale = std::nullopt,
+             std::optional<RankShare> share = std::nullopt);
 
   [[nodiscard]] const std::vector<config::ParamSpec>& registry() const { return registry_; }
   /// Number of a parameter by name; −1 when the registry has none of that name.
@@ -47,7 +65,10 @@ class Parameters {
 
   /// The slab that begins with this weight; null when it lies by itself.
   [[nodiscard]] const Slab* slab(std::int64_t weight) const;
-  /// The weight as layers see it (the owner's for a tied parameter; scaled for a B in a slab).
+  /// The shard of the group that begins with this weight; null when it is whole.
+  [[nodiscard]] const Shard* shard(std::int64_t weight) const;
+  /// The weight as layers see it (the owner's for a tied parameter; scaled for a slab's B).
+  /// InternalError for a weight that is held in part only.
   [[nodiscard]] const at::Tensor& compute(std::int64_t param) const;
   /// fp32 weight that the optimizer updates; only for trained parameters.
   [[nodiscard]] const at::Tensor& master(std::int64_t param) const;
@@ -64,8 +85,10 @@ class Parameters {
   /// Writes trained weights into their compute copies where these are separate.
   void refresh_compute();
   /// Copies fp32 values into a parameter: master (exactly) and compute (rounded to the compute
-  /// type).
+  /// type); of a sharded one, this rank's rows of `values`, which is whole.
   void assign(std::int64_t param, const at::Tensor& values);
+  /// Grows whenever compute values may have changed: copies of them are as old as their number.
+  [[nodiscard]] std::uint64_t version() const { return version_; }
 
   [[nodiscard]] std::int64_t total_elements() const;
   [[nodiscard]] std::int64_t trainable_elements() const;
@@ -77,21 +100,34 @@ class Parameters {
     at::Tensor gradient;
     bool aliases = false;
     double scale = 1;  // compute = scale · master
+    // In place of `compute`: the first weight of its group in shards_, and where it begins in it.
+    std::int64_t shard = -1;
+    std::int64_t first_row = 0;
   };
-  [[nodiscard]] bool wants_slab(const std::vector<std::int64_t>& group) const;
-  void allocate_slab(const std::vector<std::int64_t>& group);
+  using Group = std::vector<std::int64_t>;
+  [[nodiscard]] bool wants_slab(const Group& group) const;
+  /// The sizes of a group's slab, its matrix undefined.
+  [[nodiscard]] Slab slab_sizes(const Group& group) const;
+  void allocate_slab(const Group& group);
+  void allocate_shard(const Group& group);
+  void allocate_buffer(const Group& group);
   /// The parameter of the same module: "lora_A.weight" …; −1 when it has none.
   [[nodiscard]] std::int64_t sibling(std::int64_t weight, const std::string& name) const;
-  void plan_segments(const std::vector<std::vector<std::int64_t>>& groups);
-  void allocate(const std::vector<std::vector<std::int64_t>>& groups);
+  void plan_segments(const std::vector<Group>& groups);
+  void allocate(const std::vector<Group>& groups);
   void list_copies();
+  void assign_rows(const Place& place, const at::Tensor& values) const;
   [[nodiscard]] std::int64_t owner_of(std::int64_t param) const;
 
   std::vector<config::ParamSpec> registry_;
   at::ScalarType compute_type_;
   at::Device device_;
   std::optional<double> slab_scale_;
+  std::optional<RankShare> share_;
+  std::vector<bool> is_cut_;
+  std::uint64_t version_ = 0;
   std::map<std::int64_t, Slab> slabs_;
+  std::map<std::int64_t, Shard> shards_;
   std::map<std::string, std::int64_t> by_name_;
   std::vector<Place> places_;
   std::vector<FlatSegment> segments_;

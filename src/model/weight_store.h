@@ -1,11 +1,15 @@
-// Where layers get their weights for one pass. Resident here; sharded, host-streamed and quantised
-// stores implement the same interface and make the views valid for the life of the lease.
+// Where layers get their weights for one pass. Resident here, sharded in sharded_weight_store.h;
+// host-streamed and quantised stores implement the same interface and make the views valid for the
+// life of the lease.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "config/model_config.h"
@@ -46,15 +50,18 @@ struct EndWeights {
 
 enum class Pass { kForward, kBackward };
 
-/// The views stay valid while the lease lives.
+/// The views stay valid while the lease lives, for work that compute is given in that time.
 class WeightLease {
  public:
-  explicit WeightLease(const LayerWeights& weights) : weights_(&weights) {}
+  /// `hold` is shared with the store, which thereby knows how many leases live.
+  explicit WeightLease(const LayerWeights& weights, std::shared_ptr<const void> hold = nullptr)
+      : weights_(&weights), hold_(std::move(hold)) {}
   [[nodiscard]] const LayerWeights& operator*() const { return *weights_; }
   [[nodiscard]] const LayerWeights* operator->() const { return weights_; }
 
  private:
   const LayerWeights* weights_;
+  std::shared_ptr<const void> hold_;
 };
 
 class WeightStore {
@@ -64,6 +71,9 @@ class WeightStore {
   WeightStore& operator=(const WeightStore&) = delete;
   virtual ~WeightStore() = default;
 
+  /// Passes walk the layers one by one, upwards (kForward) or downwards (kBackward, which may go
+  /// to the next layer and come back). May be collective over all ranks: then all of them acquire
+  /// and release the same layers in the same order.
   virtual WeightLease acquire(std::int64_t layer, Pass pass) = 0;
   [[nodiscard]] virtual const EndWeights& ends() const = 0;
   [[nodiscard]] virtual std::int64_t num_layers() const = 0;
@@ -71,6 +81,18 @@ class WeightStore {
   /// nothing flows back, unless the embedding is trained.
   [[nodiscard]] virtual std::int64_t lowest_trained_layer() const = 0;
 };
+
+/// Gives the matrix that a sharded group is multiplied with: [N, K], or [N + room, K + room] when
+/// the shard is a slab's.
+using GroupMatrix =
+    std::function<at::Tensor(const Shard& shard, std::span<const LinearMember> members)>;
+
+/// The weights of a layer as views: of `parameters`, and of what `sharded` gives for groups that
+/// these do not hold whole.
+LayerWeights layer_weights(const Parameters& parameters, std::int64_t layer, double lora_scale,
+                           const GroupMatrix& sharded);
+/// Embedding, final norm and LM head, which every store keeps whole.
+EndWeights end_weights(const Parameters& parameters);
 
 /// All weights resident in memory for the whole run.
 class ResidentWeightStore final : public WeightStore {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "ops/cpu_attention.h"
 #include "ops/host_slots.h"
+#include "ops/side_stream.h"
 
 namespace longhaul::ops {
 namespace {
@@ -23,7 +24,8 @@ const Backend& cpu_backend() {
       .memory = host_memory,
       .usable_bytes = [] { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); },
       .reset_memory_peak = reset_host_memory_peak,
-      .host_copier = cpu_host_copier};
+      .host_copier = cpu_host_copier,
+      .side_stream = cpu_side_stream};
   return backend;
 }
 

@@ -16,6 +16,7 @@
 namespace longhaul::ops {
 
 class HostCopier;
+class SideStream;
 
 /// Which device this is.
 struct DeviceIdentity {
@@ -46,6 +47,8 @@ struct Backend {
   void (*reset_memory_peak)() = nullptr;
   /// Copies between this device and the host beside its compute (ops/host_slots.h).
   std::unique_ptr<HostCopier> (*host_copier)() = nullptr;
+  /// Work beside this device's compute (ops/side_stream.h).
+  std::unique_ptr<SideStream> (*side_stream)() = nullptr;
 };
 
 /// The backend of a device; InternalError for one that nobody registered.

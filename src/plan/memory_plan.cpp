@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "config/activation_policy.h"
+#include "config/sharding.h"
 #include "metrics/progress.h"
 #include "plan/layer_bytes.h"
 #include "plan/policy_choice.h"
@@ -26,6 +29,41 @@ std::int64_t lora_bytes(const MemoryRequest& request, const Sizes& s) {
     }
   }
   return columns * s.local * s.element;
+}
+
+/// Elements of the weights that the rank with most rows holds. Embedding and LM head are whole in
+/// any case. (Room in slabs and its copies of adapters, about 1 %, are not counted.)
+std::int64_t weight_elements(const MemoryRequest& request) {
+  struct Group {
+    std::int64_t layer = 0;
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+  };
+  const std::vector<bool> is_cut = config::cut_over_ranks(request.registry);
+  std::int64_t elements = 0;
+  std::map<std::string, Group> groups;
+  for (std::size_t i = 0; i < is_cut.size(); ++i) {
+    const config::ParamSpec& spec = request.registry[i];
+    if (request.shard_ranks > 1 && is_cut[i]) {
+      Group& group = groups[config::fused_name(spec)];
+      group.layer = spec.layer;
+      group.rows += spec.shape[0];
+      group.columns = spec.shape[1];
+    } else {
+      elements += spec.tied_to ? 0 : spec.num_elements();
+    }
+  }
+  std::map<std::int64_t, std::int64_t> gathered;  // by layer
+  for (const auto& [name, group] : groups) {
+    elements +=
+        config::split_tokens(group.rows, request.shard_ranks).front().size() * group.columns;
+    gathered[group.layer] += group.rows * group.columns;
+  }
+  std::int64_t largest = 0;
+  for (const auto& [layer, count] : gathered) {
+    largest = std::max(largest, count);
+  }
+  return elements + std::min<std::int64_t>(2, static_cast<std::int64_t>(gathered.size())) * largest;
 }
 
 /// What the layers hold, walked as the passes do.
@@ -101,12 +139,12 @@ RankBytes rank_bytes(const MemoryRequest& request, std::span<const LayerPolicy> 
                      const LayerForm& form) {
   const Sizes s = sizes_of(request);
   RankBytes bytes;
+  bytes.weights = weight_elements(request) * s.element;
   for (const config::ParamSpec& spec : request.registry) {
     if (spec.tied_to) {
       continue;
     }
     const std::int64_t count = spec.num_elements();
-    bytes.weights += count * s.element;
     if (spec.trainable) {
       bytes.gradients += count * 4;
       bytes.optimizer += count * 8;

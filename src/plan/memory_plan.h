@@ -17,8 +17,9 @@ namespace longhaul::plan {
 
 /// Peak bytes of one rank; the sum of the kinds is the planned peak of the device's tensors.
 struct RankBytes {
-  std::int64_t weights = 0;      // as layers read them, adapters included
-  std::int64_t masters = 0;      // fp32 trained weights where they are separate
+  std::int64_t weights = 0;  // as layers read them, adapters included; sharded ones: a rank's rows
+                             // and the two layers that are gathered at a time
+  std::int64_t masters = 0;  // fp32 trained weights where they are separate
   std::int64_t gradients = 0;    // fp32
   std::int64_t optimizer = 0;    // two fp32 moments
   std::int64_t activations = 0;  // what all layers keep between forward and backward
@@ -35,6 +36,9 @@ struct MemoryRequest {
   std::span<const config::ParamSpec> registry;
   base::Dtype dtype = base::Dtype::kFloat32;
   config::Mesh mesh;
+  /// Ranks that the layers' frozen weights are cut over (config::cut_over_ranks); 1: every rank has
+  /// them whole.
+  std::int64_t shard_ranks = 1;
   std::int64_t row_tokens = 0;   // largest micro-batch of one data-parallel group
   std::int64_t row_targets = 0;  // most target tokens in it
   std::string activation_policy = "auto";

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "config/sharding.h"
 #include "metrics/duration.h"
 #include "metrics/progress.h"
 #include "metrics/rates.h"
@@ -24,6 +25,7 @@ MemoryRequest memory_request(const RunPlanRequest& request, std::int64_t row_tok
           .registry = request.registry,
           .dtype = request.dtype,
           .mesh = request.config->mesh,
+          .shard_ranks = config::shards_weights(*request.config) ? request.config->mesh.ranks() : 1,
           .row_tokens = row_tokens,
           .row_targets = row_tokens,
           .activation_policy = request.config->memory.activation_policy,
@@ -79,6 +81,13 @@ std::string steps_line(const RunPlanRequest& request) {
 
 std::string gigabytes(std::int64_t bytes) {
   return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+std::string sharding_text(const config::Config& config) {
+  return fmt::format(
+      "sharding: frozen weights of the layers over {} ranks, gathered a layer ahead; embedding and "
+      "LM head whole on every rank",
+      config.mesh.ranks());
 }
 
 std::string offload_text(const MemoryPlan& memory) {
@@ -163,6 +172,9 @@ std::vector<std::string> plan_lines(const RunPlanRequest& request, const RunPlan
       gigabytes(bytes.total()), gigabytes(bytes.weights), gigabytes(bytes.masters),
       gigabytes(bytes.gradients), gigabytes(bytes.optimizer), gigabytes(bytes.activations),
       gigabytes(bytes.working_set), plan.memory.fits ? "" : " — DOES NOT FIT"));
+  if (config::shards_weights(config)) {
+    lines.push_back(sharding_text(config));
+  }
   if (bytes.host > 0) {
     lines.push_back(offload_text(plan.memory));
   }

@@ -51,6 +51,8 @@ RunPlan make_run_plan(const RunPlanRequest& request);
 metrics::ModelSizes model_sizes(const config::ModelConfig& model);
 /// "1.37 GB" (1e9 bytes).
 std::string gigabytes(std::int64_t bytes);
+/// What is sharded over how many ranks, one line; of a config with sharded weights.
+std::string sharding_text(const config::Config& config);
 /// How many layers offload and the host memory that takes, one line.
 std::string offload_text(const MemoryPlan& memory);
 /// Query and KV heads of every sp rank: " 5/2 4/2" (KV copies counted where they are held).

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "config/sharding.h"
 #include "metrics/memory.h"
 #include "ops/backend.h"
 #include "ops/cuda_library.h"
@@ -59,18 +60,19 @@ plan::MemoryPlan plan_rank(const RankPlanRequest& request, dist::Communicator& w
       -static_cast<double>(host_limit_bytes(*request.config))};
   world.all_reduce_max("memory limits", std::span(limits));
   const auto host_limit = static_cast<std::int64_t>(-limits[1]);
-  plan::MemoryPlan plan =
-      plan::make_memory_plan({.model = request.model,
-                              .registry = request.registry,
-                              .dtype = request.dtype,
-                              .mesh = request.config->mesh,
-                              .row_tokens = request.row_tokens,
-                              .row_targets = request.row_tokens,
-                              .activation_policy = request.activation_policy,
-                              .on_gpu = !request.device.is_cpu(),
-                              .limit_bytes = static_cast<std::int64_t>(-limits[0]),
-                              .host_limit_bytes = host_limit,
-                              .attended_length = request.attended_length});
+  plan::MemoryPlan plan = plan::make_memory_plan(
+      {.model = request.model,
+       .registry = request.registry,
+       .dtype = request.dtype,
+       .mesh = request.config->mesh,
+       .shard_ranks = config::shards_weights(*request.config) ? request.config->mesh.ranks() : 1,
+       .row_tokens = request.row_tokens,
+       .row_targets = request.row_tokens,
+       .activation_policy = request.activation_policy,
+       .on_gpu = !request.device.is_cpu(),
+       .limit_bytes = static_cast<std::int64_t>(-limits[0]),
+       .host_limit_bytes = host_limit,
+       .attended_length = request.attended_length});
   if (plan.bytes.host > host_limit) {
     throw base::SystemError(
         {.where = "--activation_policy " + request.activation_policy,

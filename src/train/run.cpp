@@ -9,12 +9,14 @@
 
 #include "base/error.h"
 #include "config/options.h"
+#include "config/sharding.h"
 #include "config/version.h"
 #include "data/batch_builder.h"
 #include "dist/process_group.h"
 #include "dist/ulysses.h"
 #include "model/decoder_model.h"
 #include "model/loader.h"
+#include "model/sharded_weight_store.h"
 #include "ops/memory.h"
 #include "ops/scalar_type.h"
 #include "plan/memory_plan.h"
@@ -98,8 +100,10 @@ class Run {
         config::build_registry(model_config_, tuning_.spec);
     weights_.emplace(config_.model.model);
     weights_->check(registry);
-    parameters_ = std::make_unique<model::Parameters>(registry, ops::torch_type(dtype), device_,
-                                                      slab_scale(tuning_.spec, dtype, device_));
+    const model::RankShare share{group_.world->rank(), group_.world->size()};
+    parameters_ = std::make_unique<model::Parameters>(
+        registry, ops::torch_type(dtype), device_, slab_scale(tuning_.spec, dtype, device_),
+        config::shards_weights(config_) ? std::optional(share) : std::nullopt);
     make_plan(dtype);
     weights_->load(*parameters_);
     if (!config_.tuning.adapters.empty()) {
@@ -121,13 +125,21 @@ class Run {
         model_config_.head_dim);
     attention_ = std::make_unique<model::UlyssesAttention>(model_config_, *exchange_);
     attention_->set_head_groups(plan_.form.attention_groups);
-    store_ = std::make_unique<model::ResidentWeightStore>(
-        model_config_, *parameters_, tuning_.spec.lora ? tuning_.spec.lora->scale() : 1.0);
+    store_ = make_store();
     decoder_ = std::make_unique<model::DecoderModel>(
         model_config_, *store_, *attention_, plan_.policies,
         model::MemorySettings{.host = {.planned_bytes = plan_.bytes.host,
                                        .largest_row = schedule_->largest_batch_tokens()},
                               .mlp_tile_rows = plan_.form.mlp_tile_rows});
+  }
+
+  [[nodiscard]] std::unique_ptr<model::WeightStore> make_store() const {
+    const double lora_scale = tuning_.spec.lora ? tuning_.spec.lora->scale() : 1.0;
+    if (config::shards_weights(config_)) {
+      return std::make_unique<model::ShardedWeightStore>(model_config_, *parameters_, lora_scale,
+                                                         *group_.world);
+    }
+    return std::make_unique<model::ResidentWeightStore>(model_config_, *parameters_, lora_scale);
   }
 
   void make_plan(base::Dtype dtype) {
@@ -260,7 +272,7 @@ class Run {
   std::unique_ptr<AdamW> optimizer_;
   std::unique_ptr<dist::UlyssesExchange> exchange_;
   std::unique_ptr<model::UlyssesAttention> attention_;
-  std::unique_ptr<model::ResidentWeightStore> store_;
+  std::unique_ptr<model::WeightStore> store_;
   std::unique_ptr<model::DecoderModel> decoder_;
   RunIdentity identity_;
   std::optional<TrainerState> resumed_state_;

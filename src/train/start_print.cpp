@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
+#include "config/sharding.h"
 #include "kernels/kernel_table.h"
 #include "metrics/progress.h"
 #include "ops/backend.h"
@@ -85,6 +86,9 @@ std::vector<std::string> start_lines(const StartFacts& facts) {
   lines.push_back(kernels_line(facts.device));
   lines.push_back("activation policy: " + plan::choice_text(facts.plan));
   lines.push_back(memory_line(facts.plan));
+  if (config::shards_weights(config)) {
+    lines.push_back(plan::sharding_text(config));
+  }
   if (facts.plan.bytes.host > 0) {
     lines.push_back(plan::offload_text(facts.plan));
   }

@@ -44,7 +44,10 @@ model::LossSum run_micro_batches(const StepParts& parts, const data::TokenStore&
   for (const auto& micro : plan.micros) {
     const data::SampleList& samples = micro[group];
     if (samples.empty()) {
-      continue;  // all ranks of the group skip it together: its exchanges are theirs alone
+      // All ranks of the group skip it together, as its exchanges are theirs alone; weights are
+      // gathered by all.
+      parts.model->sit_out_forward_backward();
+      continue;
     }
     const model::LossSum part =
         parts.model->forward_backward(local_batch(parts, store, samples), scale, random, sink);
@@ -141,6 +144,7 @@ EvalOutcome run_evaluation(const StepParts& parts, const data::TokenStore& store
   for (std::int64_t round = 0; round < schedule.num_rounds(); ++round) {
     const data::SampleList samples = schedule.round(round)[group];
     if (samples.empty()) {
+      parts.model->sit_out_evaluate();
       continue;
     }
     const model::LossSum part = parts.model->evaluate(local_batch(parts, store, samples));

@@ -23,7 +23,7 @@ TEST(ConfigDocs, HoldEveryOptionAndItsRange) {
     EXPECT_THAT(text, HasSubstr("`--" + std::string(spec.name))) << spec.name;
   }
   EXPECT_THAT(text, HasSubstr("| `--lora_rank` | an integer from 1 to 65536 | 8 (bench: 16) |"));
-  EXPECT_THAT(text, HasSubstr("(not available yet; only zero0 is accepted)"));
+  EXPECT_THAT(text, HasSubstr("(not available yet; only false is accepted)"));
 }
 
 TEST(Help, ListsTheOptionsOfOneCommandOnly) {

@@ -54,6 +54,24 @@ TEST(Rules, RequiredOptions) {
               HasSubstr("--model: missing, and so is --adapters"));
 }
 
+TEST(Rules, ShardsFrozenWeightsOnly) {
+  EXPECT_EQ(faults({"--fsdp", "fsdp2"}), "");
+  EXPECT_EQ(faults({"--deepspeed", "zero3"}), "");
+  EXPECT_EQ(faults({"--deepspeed", "zero0"}), "");
+  EXPECT_EQ(faults({"--deepspeed", "zero0", "--train_type", "full"}), "");
+  for (const std::string other : {"zero1", "zero2", "zero3_offload", "ds.json", "zero", "0"}) {
+    EXPECT_EQ(faults({"--deepspeed", other}),
+              "--deepspeed: not available yet (got " + other + ", expected zero0 | zero3)\n");
+  }
+  EXPECT_EQ(faults({"--fsdp", "fsdp"}), "--fsdp: not available yet (got fsdp, expected fsdp2)\n");
+  EXPECT_THAT(faults({"--fsdp", "fsdp2", "--train_type", "full"}),
+              HasSubstr("--fsdp: not available yet with --train_type full (got fsdp2)"));
+  EXPECT_THAT(faults({"--deepspeed", "zero3", "--train_type", "full"}),
+              HasSubstr("--deepspeed: not available yet with --train_type full (got zero3)"));
+  EXPECT_THAT(faults({"--deepspeed", "zero3", "--fsdp", "fsdp2"}),
+              HasSubstr("--fsdp: --deepspeed zero3 asks for the same"));
+}
+
 TEST(Rules, ExportMergesAnAdapter) {
   EXPECT_EQ(faults({"--adapters", "a", "--merge_lora", "true"}, Command::kExport, false), "");
   EXPECT_THAT(faults({"--adapters", "a"}, Command::kExport, false), HasSubstr("nothing to export"));

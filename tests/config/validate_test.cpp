@@ -90,6 +90,14 @@ TEST(Resolve, CudaWithoutAGpuIsTheMachinesFault) {
   EXPECT_NO_THROW(resolve(parsed({"--device", "cuda"}, Command::kPlan), tied_qwen2(), {}));
 }
 
+TEST(Resolve, NotesThatOneRankShardsNothing) {
+  const Config alone = resolve(parsed({"--fsdp", "fsdp2"}), tied_qwen2(), {});
+  EXPECT_THAT(alone.notes,
+              testing::ElementsAre("--fsdp fsdp2: no effect on one rank, which holds all weights"));
+  const LaunchInfo two{.ranks = 2};
+  EXPECT_TRUE(resolve(parsed({"--deepspeed", "zero3"}), tied_qwen2(), two).notes.empty());
+}
+
 TEST(Resolve, NotesOptionsWithoutEffectAndUnknownModelKeys) {
   ModelConfig model = tied_qwen2();
   model.unknown_keys = {"config.json:3: foo"};

@@ -3,9 +3,11 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 
+#include "dist/nccl_library.h"
 #include "model/layout_runner.h"
 #include "ops/cuda_library.h"
 
@@ -68,6 +70,36 @@ TEST_P(CudaParity, GivesTheSameBitsUnderEveryActivationPolicy) {
       for (const auto& [param, gradient] : keep.gradients) {
         EXPECT_TRUE(gradient.equal(other.gradients.at(param)))
             << param << " under preset " << static_cast<int>(preset);
+      }
+    }
+  }
+}
+
+/// One rank of NCCL gathers its own rows: the side stream's order is all that can go wrong.
+TEST_P(CudaParity, GivesTheSameBitsWithWeightsThatAreGatheredBesideCompute) {
+  const auto& [name, tuning] = GetParam();
+  if (tuning == Tuning::kFull) {
+    return;  // nothing is frozen
+  }
+  const auto world = dist::open_nccl_world(
+      0, 1, [](const std::string& id) { return id; }, std::chrono::minutes(1), nullptr);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    testing::StepOptions options;
+    options.device = at::kCUDA;
+    options.dtype = type;
+    options.slabs = type == at::kBFloat16;
+    options.num_layers = 6;
+    const auto run = [&] {
+      return testing::run_rank(*world, name, tuning, {}, rows(name), options);
+    };
+    const testing::StepResult whole = run();
+    options.sharded = true;
+    for (const auto preset : {config::ActivationPreset::kA, config::ActivationPreset::kD2}) {
+      options.policy.preset = preset;
+      const testing::StepResult sharded = run();
+      EXPECT_EQ(sharded.loss_sum, whole.loss_sum);
+      for (const auto& [param, gradient] : whole.gradients) {
+        EXPECT_TRUE(gradient.equal(sharded.gradients.at(param))) << param;
       }
     }
   }

@@ -8,6 +8,7 @@
 
 #include "dist/comm_threads.h"
 #include "dist/shard.h"
+#include "model/sharded_weight_store.h"
 
 namespace longhaul::testing {
 namespace {
@@ -20,19 +21,33 @@ struct RankSetup {
   model::Parameters parameters;
 };
 
-RankSetup make_setup(const std::string& name, Tuning tuning, const StepOptions& options) {
+RankSetup make_setup(const std::string& name, Tuning tuning, const StepOptions& options,
+                     const dist::Communicator& world) {
   config::ModelConfig model = tiny_model(name);
   if (options.num_layers > 0) {
     model.num_layers = options.num_layers;
   }
   const config::TuningSpec spec = options.spec.value_or(tiny_tuning(model, tuning));
   const double lora_scale = spec.lora ? spec.lora->scale() : 1.0;
-  RankSetup setup{
-      model, lora_scale,
-      model::Parameters(config::build_registry(model, spec), options.dtype, options.device,
-                        options.slabs ? std::optional(lora_scale) : std::nullopt)};
+  RankSetup setup{model, lora_scale,
+                  model::Parameters(
+                      config::build_registry(model, spec), options.dtype, options.device,
+                      options.slabs ? std::optional(lora_scale) : std::nullopt,
+                      options.sharded ? std::optional(model::RankShare{world.rank(), world.size()})
+                                      : std::nullopt)};
   randomise(setup.parameters, kWeightSeed);
   return setup;
+}
+
+std::unique_ptr<model::WeightStore> make_store(const RankSetup& setup, const StepOptions& options,
+                                               dist::Communicator& world) {
+  if (!options.sharded) {
+    return std::make_unique<model::ResidentWeightStore>(setup.model, setup.parameters,
+                                                        setup.lora_scale);
+  }
+  return std::make_unique<model::ShardedWeightStore>(
+      setup.model, setup.parameters, setup.lora_scale, world,
+      options.make_side_stream ? options.make_side_stream() : nullptr);
 }
 
 }  // namespace
@@ -46,7 +61,7 @@ StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tu
   }
   const double scale = all_targets > 0 ? 1.0 / static_cast<double>(all_targets) : 0.0;
   const config::Mesh mesh{.dp = layout.dp, .sp = layout.sp};
-  RankSetup setup = make_setup(model_name, tuning, options);
+  RankSetup setup = make_setup(model_name, tuning, options, world);
   const std::int64_t dp_rank = mesh.dp_rank(world.rank());
   const std::int64_t sp_rank = mesh.sp_rank(world.rank());
   const auto sp = world.split(static_cast<int>(dp_rank));
@@ -57,10 +72,10 @@ StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tu
           : std::make_unique<dist::UlyssesExchange>(*sp, heads, setup.model.head_dim);
   model::UlyssesAttention attention(setup.model, *exchange);
   attention.set_head_groups(options.attention_groups);
-  model::ResidentWeightStore store(setup.model, setup.parameters, setup.lora_scale);
+  const auto store = make_store(setup, options, world);
   auto policies = options.layer_policies;
   policies.resize(static_cast<std::size_t>(setup.model.num_layers), options.policy);
-  model::DecoderModel decoder(setup.model, store, attention, policies,
+  model::DecoderModel decoder(setup.model, *store, attention, policies,
                               {.host = {}, .mlp_tile_rows = options.mlp_tile_rows});
   model::FlatGradSink sink(setup.parameters);
   const model::RandomAddress random{.seed = 3,
@@ -68,11 +83,14 @@ StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tu
                                     .lora_dropout = options.lora_dropout,
                                     .neftune_alpha = options.neftune_alpha};
   std::vector<double> sums(3, 0.0);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (static_cast<std::int64_t>(i) % mesh.dp != dp_rank) {
+  const auto num_rows = static_cast<std::int64_t>(rows.size());
+  for (std::int64_t first = 0; first < num_rows; first += mesh.dp) {
+    if (first + dp_rank >= num_rows) {
+      decoder.sit_out_forward_backward();
       continue;
     }
-    const dist::LocalBatch local = dist::shard_row(rows[i], mesh.sp, sp_rank);
+    const data::PackedBatch& row = rows[static_cast<std::size_t>(first + dp_rank)];
+    const dist::LocalBatch local = dist::shard_row(row, mesh.sp, sp_rank);
     const model::LossSum loss = decoder.forward_backward(local, scale, random, sink);
     sums[0] += loss.sum;
     sums[1] += static_cast<double>(loss.target_tokens);

@@ -13,6 +13,7 @@
 #include "dist/ulysses.h"
 #include "model/decoder_model.h"
 #include "model/tiny_models.h"
+#include "ops/side_stream.h"
 
 namespace longhaul::testing {
 
@@ -41,6 +42,9 @@ struct StepOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;  // a GPU: one rank only
   bool slabs = false;            // frozen weights and their adapters as one matrix
+  bool sharded = false;          // frozen weights cut over all ranks
+  /// Where the sharded store gathers; null: the product's.
+  std::function<std::unique_ptr<ops::SideStream>()> make_side_stream{};
   /// What trains, in place of the `Tuning` that is passed.
   std::optional<config::TuningSpec> spec{};
   /// Replaces the exchange; null: the product's.

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "model/tiny_models.h"
@@ -169,6 +171,58 @@ TEST(Parameters, SegmentsLieApartAndCarryTheirDecay) {
   EXPECT_LE(end, parameters.flat_masters().numel());
   // What lies between the segments stays zero: it takes part in the gradient norm.
   EXPECT_TRUE(parameters.flat_gradients().eq(0).all().item<bool>());
+}
+
+TEST(Parameters, RanksTogetherHoldTheRowsOfEveryShardedGroup) {
+  const config::ModelConfig model = testing::tiny_model("smol");
+  const auto registry =
+      config::build_registry(model, testing::tiny_tuning(model, testing::Tuning::kLora));
+  for (const std::optional<double> slab_scale : {std::optional<double>(), std::optional(2.0)}) {
+    Parameters whole(registry, at::kBFloat16, at::kCPU, slab_scale);
+    testing::randomise(whole, 1);
+    for (const int ranks : {1, 2, 3, 5}) {
+      std::vector<at::Tensor> rows;
+      for (int rank = 0; rank < ranks; ++rank) {
+        Parameters part(registry, at::kBFloat16, at::kCPU, slab_scale,
+                        model::RankShare{rank, ranks});
+        testing::randomise(part, 1);
+        const std::int64_t q = numbers(part, {"self_attn.q_proj.weight"}).front();
+        const model::Shard* shard = part.shard(q);
+        ASSERT_NE(shard, nullptr);
+        EXPECT_EQ(part.slab(q), nullptr);
+        EXPECT_EQ(shard->rows.size(0), shard->ranges[static_cast<std::size_t>(rank)].size());
+        EXPECT_LE(shard->rows.size(0), (shard->outputs + ranks - 1) / ranks);
+        EXPECT_EQ(shard->room, slab_scale ? 16 : 0);
+        rows.push_back(shard->rows);
+        // The adapters are whole, and as the slab has them.
+        for (const std::int64_t adapter :
+             numbers(part, {"self_attn.k_proj.lora_A.weight", "self_attn.k_proj.lora_B.weight"})) {
+          EXPECT_TRUE(part.compute(adapter).equal(whole.compute(adapter)));
+        }
+      }
+      const at::Tensor all = at::cat(rows);
+      std::vector<at::Tensor> want;
+      for (const std::int64_t param : numbers(
+               whole,
+               {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"})) {
+        want.push_back(whole.compute(param));
+      }
+      EXPECT_TRUE(all.narrow(1, 0, model.hidden_size).equal(at::cat(want)));
+      const std::int64_t room = all.size(1) - model.hidden_size;
+      EXPECT_TRUE(all.narrow(1, model.hidden_size, room).eq(0).all().item<bool>());
+    }
+  }
+}
+
+TEST(Parameters, RefuseToShowAWeightThatIsHeldInPart) {
+  const config::ModelConfig model = testing::tiny_model("smol");
+  const Parameters part(
+      config::build_registry(model, testing::tiny_tuning(model, testing::Tuning::kLora)),
+      at::kFloat, at::kCPU, std::nullopt, model::RankShare{1, 2});
+  const std::int64_t q = numbers(part, {"self_attn.q_proj.weight"}).front();
+  EXPECT_THROW(static_cast<void>(part.compute(q)), base::InternalError);
+  EXPECT_THROW(static_cast<void>(part.fused({q})), base::InternalError);
+  EXPECT_NO_THROW(static_cast<void>(part.compute(part.find("model.embed_tokens.weight"))));
 }
 
 TEST(Parameters, CountLoraMatricesAsTrainedOnly) {

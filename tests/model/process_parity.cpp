@@ -1,4 +1,5 @@
 // One rank of a check over real processes: over MPI, or with a last word `gpu` on GPUs over NCCL.
+// With a word `sharded` before that, frozen weights are cut over the ranks.
 //   process_parity parity MODEL lora|full SP DP    rank 0 compares with one rank, one document at a time
 //   process_parity policies MODEL lora|full SP DP  every activation policy gives the same bits
 //   process_parity exchange                        hash tensors through the exchange of all ranks
@@ -26,25 +27,31 @@ struct Words {
   std::string model;
   testing::Tuning tuning = testing::Tuning::kLora;
   testing::Layout layout{};
+  bool sharded = false;
 };
 
 Words words_of(const std::vector<std::string>& words) {
   return {.model = words.at(1),
           .tuning = words.at(2) == "full" ? testing::Tuning::kFull : testing::Tuning::kLora,
-          .layout = {.sp = std::stoll(words.at(3)), .dp = std::stoll(words.at(4))}};
+          .layout = {.sp = std::stoll(words.at(3)), .dp = std::stoll(words.at(4))},
+          .sharded = words.size() > 5 && words.at(5) == "sharded"};
 }
 
 int check_parity(const dist::ProcessGroup& group, const Words& words, at::Device device) {
   const testing::Rows rows = testing::composite_step(testing::tiny_model(words.model).vocab_size);
   testing::StepOptions options;
   options.device = device;
+  options.sharded = words.sharded;
+  options.num_layers = words.sharded ? 5 : 0;  // two would stay in the buffers for good
   const testing::StepResult many = testing::run_rank(*group.world, words.model, words.tuning,
                                                      words.layout, testing::flatten(rows), options);
   if (group.world->rank() != 0) {
     return 0;
   }
-  const testing::StepResult one =
-      testing::run_step(words.model, words.tuning, {}, testing::one_document_at_a_time(rows));
+  testing::StepOptions reference;
+  reference.num_layers = options.num_layers;
+  const testing::StepResult one = testing::run_step(
+      words.model, words.tuning, {}, testing::one_document_at_a_time(rows), reference);
   const std::string faults = testing::compare_gradients(many.gradients, one.gradients, 1e-5);
   const bool loss_is_right = std::abs(many.loss_sum - one.loss_sum) <= 1e-6 * one.loss_sum;
   fmt::print("{} ranks: loss {} against {}\n{}", group.world->size(), many.loss_sum, one.loss_sum,
@@ -62,11 +69,14 @@ int check_policies(const dist::ProcessGroup& group, const Words& words, at::Devi
   const auto run = [&] {
     return testing::run_rank(*group.world, words.model, words.tuning, words.layout, rows, options);
   };
+  options.num_layers = words.sharded ? 5 : 0;
+  // Whole weights give the bits that every policy is compared with.
   const testing::StepResult keep = run();
   int faults = 0;
   for (const auto preset : {config::ActivationPreset::kB, config::ActivationPreset::kC,
                             config::ActivationPreset::kD, config::ActivationPreset::kD2}) {
     options.policy.preset = preset;
+    options.sharded = words.sharded;
     const testing::StepResult other = run();
     faults += other.loss_sum == keep.loss_sum ? 0 : 1;
     for (const auto& [name, gradient] : keep.gradients) {

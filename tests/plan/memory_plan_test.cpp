@@ -76,6 +76,23 @@ TEST_F(MemoryPlan, CountsWeightsAndStatesOfTheRegistry) {
   EXPECT_EQ(bytes.optimizer, lora * 8);
 }
 
+TEST_F(MemoryPlan, CountsShardsAndTheTwoLayersThatAreGathered) {
+  plan::MemoryRequest sharded = request(1024, "A");
+  const plan::RankBytes whole = plan::make_memory_plan(sharded).bytes;
+  sharded.mesh = {.dp = 2, .sp = 1};
+  sharded.shard_ranks = 2;
+  const plan::RankBytes two = plan::make_memory_plan(sharded).bytes;
+  // q, k, v: 4608 x 3584, o: 3584 x 3584, gate, up: 37888 x 3584, down: 3584 x 18944.
+  const std::int64_t layer = std::int64_t{3584} * (4608 + 3584 + 37888 + 18944) * 2;
+  EXPECT_EQ(whole.weights - two.weights, 28 * layer / 2 - 2 * layer);
+  EXPECT_EQ(two.total() - two.weights, whole.total() - whole.weights);
+  sharded.shard_ranks = 5;  // 4608 = 922 + 922 + 922 + 921 + 921
+  const std::int64_t part =
+      std::int64_t{2} * (3584 * (922 + 717 + 7578) + std::int64_t{18944} * 717);
+  EXPECT_EQ(whole.weights - plan::make_memory_plan(sharded).bytes.weights,
+            28 * (layer - part) - 2 * layer);
+}
+
 TEST_F(MemoryPlan, AutoKeepsAllThatFitsAndTurnsLayersOneByOne) {
   plan::MemoryRequest automatic = request(32768, "auto");
   EXPECT_EQ(plan::policy_text(plan::make_memory_plan(automatic).policies), "28xA");

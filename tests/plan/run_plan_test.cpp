@@ -66,6 +66,23 @@ TEST(ModelSizes, GiveThePublishedWeightsAndAttentionTerms) {
   }
 }
 
+TEST_F(RunPlan, SaysWhatIsShardedAndCountsIt) {
+  config_.mesh = {.dp = 1, .sp = 2};
+  const auto text = [&] {
+    const plan::RunPlan plan = plan::make_run_plan(request(32768));
+    std::string lines;
+    for (const std::string& line : plan::plan_lines(request(32768), plan)) {
+      lines += line + "\n";
+    }
+    return lines;
+  };
+  EXPECT_EQ(text().find("sharding: "), std::string::npos);
+  EXPECT_NE(text().find("= weights 15.31 GB"), std::string::npos) << text();
+  config_.parallel.fsdp = "fsdp2";
+  EXPECT_NE(text().find("sharding: frozen weights of the layers over 2 ranks"), std::string::npos);
+  EXPECT_NE(text().find("= weights 9.72 GB"), std::string::npos) << text();
+}
+
 TEST_F(RunPlan, SaysWhenItDoesNotFitAndWhatWould) {
   plan::RunPlanRequest small = request(2'000'000);
   const plan::RunPlan plan = plan::make_run_plan(small);

@@ -38,10 +38,10 @@ def write_tokenizer(folder: pathlib.Path) -> int:
     return tokenizer.get_vocab_size()
 
 
-def model_config(name: str, vocab: int):
+def model_config(name: str, vocab: int, layers: int = 2):
     common = dict(
         hidden_size=48,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         intermediate_size=80,
         vocab_size=vocab,
         max_position_embeddings=512,
@@ -73,12 +73,12 @@ def model_config(name: str, vocab: int):
     raise ValueError(name)
 
 
-def write_model(folder: pathlib.Path, name: str):
+def write_model(folder: pathlib.Path, name: str, layers: int = 2):
     """A random model with its tokenizer; weights large enough that every part matters."""
     folder.mkdir(parents=True, exist_ok=True)
     vocab = write_tokenizer(folder)
     torch.manual_seed(5)
-    model = transformers.AutoModelForCausalLM.from_config(model_config(name, vocab), dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_config(model_config(name, vocab, layers), dtype=torch.float32)
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             if parameter.dim() == 1 and "norm" in parameter_name:

@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 
 #include "config/activation_policy.h"
 #include "dist/comm_threads.h"
 #include "dist/shard.h"
 #include "model/decoder_model.h"
+#include "model/sharded_weight_store.h"
 #include "model/tiny_models.h"
 #include "ops/memory.h"
 #include "plan/memory_plan.h"
@@ -26,6 +29,7 @@ struct Case {
   base::Dtype dtype = base::Dtype::kFloat32;
   std::int64_t vocab = 8192;  // with few words the layers need most, not the head
   plan::LayerForm form{};
+  bool sharded = false;
 };
 
 /// Large enough that activations outweigh the small change that no plan counts.
@@ -53,16 +57,23 @@ std::int64_t measured_peak(const Case& test, const config::ModelConfig& model,
                         0);
   dist::run_ranks(static_cast<int>(test.sp), [&](dist::Communicator& world) {
     at::set_num_threads(1);
-    model::Parameters parameters(config::build_registry(model, spec),
-                                 test.dtype == base::Dtype::kFloat32 ? at::kFloat : at::kBFloat16);
+    model::Parameters parameters(
+        config::build_registry(model, spec),
+        test.dtype == base::Dtype::kFloat32 ? at::kFloat : at::kBFloat16, at::kCPU, std::nullopt,
+        test.sharded ? std::optional(model::RankShare{world.rank(), world.size()}) : std::nullopt);
     testing::randomise(parameters, 1);
     train::AdamW optimizer(parameters, {});
     dist::UlyssesExchange exchange(
         world, config::split_heads(model.num_heads, model.num_kv_heads, test.sp), model.head_dim);
     model::UlyssesAttention attention(model, exchange);
     attention.set_head_groups(test.form.attention_groups);
-    model::ResidentWeightStore store(model, parameters, 2.0);
-    model::DecoderModel decoder(model, store, attention,
+    std::unique_ptr<model::WeightStore> store;
+    if (test.sharded) {
+      store = std::make_unique<model::ShardedWeightStore>(model, parameters, 2.0, world);
+    } else {
+      store = std::make_unique<model::ResidentWeightStore>(model, parameters, 2.0);
+    }
+    model::DecoderModel decoder(model, *store, attention,
                                 config::activation_policy_of_layers(test.policy, model.num_layers),
                                 {.host = {}, .mlp_tile_rows = test.form.mlp_tile_rows});
     model::FlatGradSink sink(parameters);
@@ -83,6 +94,7 @@ TEST_P(PlannedBytes, AreWithinTenPercentOfWhatIsAllocated) {
                                     .registry = registry,
                                     .dtype = test.dtype,
                                     .mesh = {.dp = 1, .sp = test.sp},
+                                    .shard_ranks = test.sharded ? test.sp : 1,
                                     .row_tokens = kTokens,
                                     .row_targets = kTokens};
   const plan::RankBytes planned = plan::rank_bytes(
@@ -113,6 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"layers_checkpoint", testing::Tuning::kLora, "D", 1, kF32, 64},
         Case{"layers_pairs", testing::Tuning::kLora, "D2", 1, kF32, 64},
         Case{"layers_two_ranks", testing::Tuning::kLora, "B", 2, kF32, 64},
+        Case{"layers_sharded", testing::Tuning::kLora, "D", 3, kF32, 64, {}, true},
         Case{"layers_tiled", testing::Tuning::kLora, "D", 1, kF32, 64, {3, 128}},
         Case{"layers_keep_tiled", testing::Tuning::kLora, "A", 1, kF32, 64, {1, 128}},
         Case{"pairs_tiled", testing::Tuning::kLora, "D2", 1, kF32, 64, {3, 128}},

@@ -8,8 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@
 #include "dist/comm_threads.h"
 #include "dist/process_group.h"
 #include "model/reference_model.h"
+#include "model/sharded_weight_store.h"
 #include "model/tiny_models.h"
 #include "text/tokenized_sample.h"
 
@@ -66,6 +69,8 @@ struct Layout {
   std::int64_t dp = 1;
   std::int64_t sp = 1;
   std::int64_t batch = 1;
+  bool sharded = false;
+  std::int64_t num_layers = 2;
 };
 
 /// Four sequences per step in file order, whatever the layout.
@@ -83,21 +88,36 @@ config::Config make_config(const Layout& layout) {
 
 /// One rank's model, optimizer and step parts.
 struct Rank {
-  Rank(const config::Config& options, dist::Communicator& comm, Tuning tuning)
+  Rank(const config::Config& options, dist::Communicator& comm, Tuning tuning,
+       const Layout& layout = {})
       : config(options),
-        model(testing::tiny_model(kModel)),
+        model(tiny_model(layout.num_layers)),
         spec(testing::tiny_tuning(model, tuning)),
-        parameters(config::build_registry(model, spec), at::kFloat),
+        parameters(config::build_registry(model, spec), at::kFloat, at::kCPU, std::nullopt,
+                   layout.sharded ? std::optional(model::RankShare{comm.rank(), comm.size()})
+                                  : std::nullopt),
         world(comm),
         sp(comm.split(static_cast<int>(config.mesh.dp_rank(comm.rank())))),
         exchange(*sp, config::split_heads(model.num_heads, model.num_kv_heads, config.mesh.sp),
                  model.head_dim),
         attention(model, exchange),
-        store(model, parameters, spec.lora ? spec.lora->scale() : 1.0),
-        decoder(model, store, attention,
+        store(make_store(layout.sharded)),
+        decoder(model, *store, attention,
                 std::vector<config::LayerPolicy>(static_cast<std::size_t>(model.num_layers))),
         optimizer(parameters, {}) {
     testing::randomise(parameters, 7);
+  }
+  static config::ModelConfig tiny_model(std::int64_t num_layers) {
+    config::ModelConfig shape = testing::tiny_model(kModel);
+    shape.num_layers = num_layers;
+    return shape;
+  }
+  [[nodiscard]] std::unique_ptr<model::WeightStore> make_store(bool sharded) const {
+    const double scale = spec.lora ? spec.lora->scale() : 1.0;
+    if (sharded) {
+      return std::make_unique<model::ShardedWeightStore>(model, parameters, scale, world);
+    }
+    return std::make_unique<model::ResidentWeightStore>(model, parameters, scale);
   }
   [[nodiscard]] StepParts parts() {
     return {.config = &config,
@@ -115,7 +135,7 @@ struct Rank {
   std::unique_ptr<dist::Communicator> sp;
   dist::UlyssesExchange exchange;
   model::UlyssesAttention attention;
-  model::ResidentWeightStore store;
+  std::unique_ptr<model::WeightStore> store;
   model::DecoderModel decoder;
   AdamW optimizer;
 };
@@ -137,7 +157,7 @@ RunOutcome run_layout(const Layout& layout, Tuning tuning) {
   std::mutex mutex;
   dist::run_ranks(static_cast<int>(config.mesh.ranks()), [&](dist::Communicator& world) {
     at::set_num_threads(1);
-    Rank rank(config, world, tuning);
+    Rank rank(config, world, tuning, layout);
     data::TrainSchedule schedule(store, config);
     const EvalOutcome evaluation = run_evaluation(rank.parts(), store);
     std::vector<StepOutcome> steps;
@@ -264,6 +284,24 @@ TEST_P(TrainStep, EveryLayoutTakesTheSameSteps) {
     EXPECT_EQ(many.evaluation.target_tokens, one.evaluation.target_tokens);
     EXPECT_LE((many.masters - one.masters).norm().item<double>(),
               1e-5 * one.masters.norm().item<double>());
+  }
+}
+
+/// Of the last step and of the last round of the evaluation all data-parallel groups but one have
+/// no row.
+TEST(TrainStepWithSharding, GivesTheBitsOfWholeWeights) {
+  for (Layout layout : {Layout{.dp = 2}, Layout{.sp = 2}, Layout{.dp = 2, .sp = 2}, Layout{.dp = 4},
+                        Layout{.dp = 1, .sp = 3}}) {
+    layout.num_layers = 4;  // two would stay in the buffers for good
+    const RunOutcome whole = run_layout(layout, Tuning::kLora);
+    layout.sharded = true;
+    const RunOutcome sharded = run_layout(layout, Tuning::kLora);
+    EXPECT_EQ(sharded.evaluation.loss, whole.evaluation.loss);
+    for (std::size_t step = 0; step < 3; ++step) {
+      EXPECT_EQ(sharded.steps[step].loss, whole.steps[step].loss);
+      EXPECT_EQ(sharded.steps[step].grad_norm, whole.steps[step].grad_norm);
+    }
+    EXPECT_TRUE(sharded.masters.equal(whole.masters));
   }
 }
 

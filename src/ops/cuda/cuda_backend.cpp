@@ -14,6 +14,7 @@
 #include "ops/backend.h"
 #include "ops/cuda/cuda_attention.h"
 #include "ops/cuda/cuda_host_slots.h"
+#include "ops/cuda/cuda_side_stream.h"
 
 namespace longhaul::ops {
 namespace {
@@ -89,6 +90,7 @@ longhaul_cuda_backend(int device) {
                                .memory = device_memory,
                                .usable_bytes = usable_bytes,
                                .reset_memory_peak = reset_device_peak,
-                               .host_copier = cuda_host_copier};
+                               .host_copier = cuda_host_copier,
+                               .side_stream = cuda_side_stream};
   return &backend;
 }
