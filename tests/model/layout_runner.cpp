@@ -99,6 +99,8 @@ StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tu
   const at::Tensor flat = setup.parameters.flat_gradients().cpu();  // itself on the CPU
   world.all_reduce_sum("gradients",
                        std::span(flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())));
+  setup.parameters.flat_gradients().copy_(
+      flat);  // back to the GPU; on the CPU it is the same memory
   world.all_reduce_sum("loss", std::span(sums));
   StepResult result{.loss_sum = sums[0],
                     .targets = static_cast<std::int64_t>(sums[1]),
