@@ -26,6 +26,10 @@ bool is_folder(const fs::path& path, const std::string& where) {
   return look_at(path, where) == fs::file_type::directory;
 }
 
+fs::path without_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
 fs::path current_folder() {
   std::error_code error;
   fs::path folder = fs::current_path(error);

@@ -17,6 +17,9 @@ bool path_exists(const std::filesystem::path& path, const std::string& where);
 /// True when a folder is at `path`; UserError as look_at.
 bool is_folder(const std::filesystem::path& path, const std::string& where);
 
+/// `path` without a slash at its end, so that its last component is its name.
+std::filesystem::path without_slash(const std::filesystem::path& path);
+
 /// The folder that relative paths start from; SystemError when it is gone.
 std::filesystem::path current_folder();
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/json.h"
+#include "base/path_state.h"
 #include "cli/command.h"
 #include "cli/gpu_sampler.h"
 #include "cli/launch.h"
@@ -38,8 +39,8 @@ std::string shape_name(const config::Config& config) {
   if (!config.bench.shape.empty()) {
     return config.bench.shape;
   }
-  const std::filesystem::path folder = std::filesystem::path(config.model.model).lexically_normal();
-  return folder.has_filename() ? folder.filename() : folder.parent_path().filename();
+  return base::without_slash(std::filesystem::path(config.model.model).lexically_normal())
+      .filename();
 }
 
 /// `value` to `digits` digits behind the point: JSON lines that people read, too.
@@ -226,9 +227,8 @@ int run_bench(const config::Config& config, RankSession& session) {
     return 0;
   }
   session.status().set_activity("connect the ranks");
-  const dist::ProcessGroup group = dist::make_process_group(
-      config.launch, config.mesh, &session.status(),
-      subject.device.is_cpu() ? dist::RankDevice::kCpu : dist::RankDevice::kGpu);
+  const dist::ProcessGroup group =
+      dist::make_process_group(config.launch, config.mesh, &session.status(), subject.device);
   session.status().set_activity("measure");
   if (config.bench.part == "train") {
     bench_train(subject, group);

@@ -18,9 +18,9 @@ infer::MergeRequest make_request(const config::Config& given, const ModelSource&
   infer::MergeRequest request;
   request.model_folder = source.folder();
   request.adapter = source.adapter.value();
-  request.output_folder = without_slash(fs::path(given.output.output_dir));
+  request.output_folder = base::without_slash(fs::path(given.output.output_dir));
   if (request.output_folder.empty()) {
-    request.output_folder = without_slash(source.checkpoint);
+    request.output_folder = base::without_slash(source.checkpoint);
     request.output_folder += "-merged";
   }
   request.exist_ok = given.export_model.exist_ok;

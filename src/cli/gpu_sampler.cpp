@@ -5,18 +5,12 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "cli/nvml.h"
 #include "cli/shared_object.h"
 
 namespace longhaul::cli {
 namespace {
 
-/// Memory figures in the layout of the management library.
-struct NvmlMemory {
-  unsigned long long total;  // NOLINT(google-runtime-int): the library's own type
-  unsigned long long free;   // NOLINT(google-runtime-int)
-  unsigned long long used;   // NOLINT(google-runtime-int)
-};
-using NvmlDevice = void*;
 constexpr int kSmClock = 1;  // NVML_CLOCK_SM
 
 constexpr std::chrono::milliseconds kInterval{100};
@@ -35,7 +29,7 @@ std::function<std::optional<GpuReading>()> gpu_reader(const std::string& bus_add
   if (bus_address.empty()) {
     return {};
   }
-  const SharedObject nvml("libnvidia-ml.so.1", "");
+  const SharedObject nvml(kNvmlLibrary, "");
   auto* init = nvml.function<int()>("nvmlInit_v2");
   auto* handle_of =
       nvml.function<int(const char*, NvmlDevice*)>("nvmlDeviceGetHandleByPciBusId_v2");

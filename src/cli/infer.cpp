@@ -67,10 +67,10 @@ fs::path result_path(const ModelSource& source) {
   if (!config.infer.result_path.empty()) {
     return config.infer.result_path;
   }
-  fs::path home = without_slash(source.checkpoint);
+  fs::path home = base::without_slash(source.checkpoint);
   if (home.empty()) {
     const fs::path model =
-        without_slash((base::current_folder() / source.folder()).lexically_normal());
+        base::without_slash((base::current_folder() / source.folder()).lexically_normal());
     home = fs::path("output") / model.filename();
   }
   const std::time_t now = std::time(nullptr);

@@ -17,20 +17,12 @@
 #include <system_error>
 #include <thread>
 
+#include "cli/nvml.h"
 #include "cli/shared_object.h"
 #include "ops/cuda_library.h"
 
 namespace longhaul::cli {
 namespace {
-
-/// Memory figures in the layout of the management library.
-struct NvmlMemory {
-  unsigned long long total;  // NOLINT(google-runtime-int): the library's own type
-  unsigned long long free;   // NOLINT(google-runtime-int)
-  unsigned long long used;   // NOLINT(google-runtime-int)
-};
-
-using NvmlDevice = void*;
 
 std::optional<std::string> nvml_text(int (*query)(char*, unsigned int)) {
   std::array<char, 96> text{};
@@ -96,7 +88,7 @@ std::filesystem::path nearest_existing(const std::filesystem::path& path) {
 
 GpuReport find_gpus() {
   GpuReport report;
-  const SharedObject nvml("libnvidia-ml.so.1", "");
+  const SharedObject nvml(kNvmlLibrary, "");
   auto* init = nvml.function<int()>("nvmlInit_v2");
   if (init == nullptr || init() != 0) {
     return report;

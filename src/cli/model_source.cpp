@@ -181,10 +181,6 @@ void decide(ModelSource& source) {
 
 }  // namespace
 
-fs::path without_slash(const fs::path& path) {
-  return path.has_filename() ? path : path.parent_path();
-}
-
 ModelSource find_model(const config::Config& given) {
   ModelSource source;
   source.config = given;

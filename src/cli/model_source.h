@@ -29,7 +29,4 @@ struct ModelSource {
 /// the model's config.json. UserError when the folders are not what they should be.
 ModelSource find_model(const config::Config& config);
 
-/// `path` without a slash at its end, so that names can be made from it.
-std::filesystem::path without_slash(const std::filesystem::path& path);
-
 }  // namespace longhaul::cli

@@ -17,6 +17,7 @@
 #include "dist/rendezvous.h"
 #include "metrics/memory.h"
 #include "plan/run_plan.h"
+#include "train/rank_setup.h"
 #include "train/run_setup.h"
 
 namespace longhaul::cli {
@@ -123,12 +124,9 @@ plan::DeviceFacts choose_device(const config::Config& config) {
 std::optional<std::int64_t> host_limit(const config::Config& config) {
   const bool elsewhere =
       !config.plan.plan_device.empty() || config.memory.gpu_memory_limit_bytes.has_value();
-  std::optional<std::int64_t> host = config.memory.host_memory_limit_bytes;
-  if (!host && !elsewhere) {
-    host = static_cast<std::int64_t>(metrics::host_memory().available_bytes) * 9 / 10;
-  }
-  return host ? std::optional(*host / std::max<std::int64_t>(1, config.launch.local_ranks))
-              : std::nullopt;
+  return elsewhere && !config.memory.host_memory_limit_bytes
+             ? std::nullopt
+             : std::optional(train::host_limit_bytes(config));
 }
 
 }  // namespace

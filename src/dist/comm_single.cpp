@@ -1,10 +1,10 @@
 // A group of one rank: collectives are copies at most, so a run without parallelism costs nothing.
-#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
 #include "dist/comm_error.h"
 #include "dist/communicator.h"
+#include "dist/rank_order.h"
 
 namespace longhaul::dist {
 namespace {
@@ -23,11 +23,9 @@ class SingleCommunicator final : public Communicator {
   void all_to_all(std::string_view /*name*/, const void* send,
                   std::span<const std::int64_t> send_bytes, void* receive,
                   std::span<const std::int64_t> receive_bytes) override {
-    LONGHAUL_ASSERT(
-        send_bytes.size() == 1 && receive_bytes.size() == 1 &&
-            (send_bytes[0] == receive_bytes[0] || std::min(send_bytes[0], receive_bytes[0]) == 0),
-        "a group of one exchanges one block with itself");
-    copy_bytes(receive, send, std::min(send_bytes[0], receive_bytes[0]));
+    LONGHAUL_ASSERT(send_bytes.size() == 1 && receive_bytes.size() == 1,
+                    "a group of one exchanges one block with itself");
+    copy_bytes(receive, send, own_block_bytes(send_bytes[0], receive_bytes[0]));
   }
 
   void all_gather(std::string_view /*name*/, const void* send, std::int64_t send_bytes,

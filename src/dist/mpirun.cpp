@@ -1,6 +1,5 @@
 #include "dist/mpirun.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,7 +11,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "dist/stop_request.h"
+#include "dist/starter_process.h"
 #include "dist/variables.h"
 
 namespace longhaul::dist {
@@ -20,19 +19,7 @@ namespace {
 
 /// Between fork and exec: system calls only.
 [[noreturn]] void become_mpirun(char* const* arguments, char* const* environment, int output_fd) {
-  setsid();
-  const int null = open("/dev/null", O_RDONLY);
-  dup2(null, STDIN_FILENO);
-  dup2(output_fd, STDOUT_FILENO);
-  dup2(output_fd, STDERR_FILENO);
-  // Whoever signals every process of the program means the launcher; mpirun would end the ranks in
-  // mid-step.
-  sigset_t blocked;
-  sigemptyset(&blocked);
-  for (const int signal : kStopSignals) {
-    sigaddset(&blocked, signal);
-  }
-  sigprocmask(SIG_SETMASK, &blocked, nullptr);
+  leave_launchers_session(output_fd);  // mpirun would end the ranks in mid-step
   execve(arguments[0], arguments, environment);
   constexpr std::string_view kMessage = "cannot be executed\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
@@ -85,8 +72,7 @@ std::vector<std::string> mpirun_arguments(const MpirunRequest& request) {
 std::vector<std::string> mpirun_environment(const MpirunRequest& request,
                                             std::vector<std::string> inherited) {
   std::vector<std::string>& variables = inherited;
-  set_always(variables, kLaunchFolderVariable, request.folder.string());
-  set_always(variables, kTerminalColumnsVariable, std::to_string(request.terminal_columns));
+  set_launch_variables(variables, request.folder, request.terminal_columns);
   set_thread_variables(variables, request.cores, request.ranks);
   // One machine: shared memory and a local daemon, whatever allocation or network surrounds us.
   set_if_absent(variables, "OMPI_MCA_pml", "ob1");

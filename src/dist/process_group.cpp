@@ -65,11 +65,11 @@ ProcessGroup make_process_group(std::unique_ptr<Communicator> world, config::Mes
 }
 
 ProcessGroup make_process_group(const config::LaunchInfo& launch, config::Mesh mesh,
-                                OperationObserver* observer, RankDevice device) {
+                                OperationObserver* observer, at::Device device) {
   if (launch.ranks == 1) {
     return make_process_group(make_single(), mesh);
   }
-  if (device == RankDevice::kGpu) {
+  if (!device.is_cpu()) {
     return make_process_group(open_gpu_world(launch, observer), mesh);
   }
   return make_process_group(

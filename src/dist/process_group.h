@@ -2,6 +2,8 @@
 // other data-parallel groups.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
 
@@ -28,8 +30,6 @@ struct ProcessGroup {
 /// single rank.
 ProcessGroup make_process_group(std::unique_ptr<Communicator> world, config::Mesh mesh);
 
-enum class RankDevice { kCpu, kGpu };
-
 /// The same for a rank of the launch environment: one rank alone, CPU ranks through MPI, GPU ranks
 /// through NCCL (the CUDA backend is loaded; they meet at MASTER_ADDR:MASTER_PORT, or through MPI
 /// when mpirun or srun names no such place).
@@ -39,6 +39,6 @@ enum class RankDevice { kCpu, kGpu };
 /// ranks come
 ProcessGroup make_process_group(const config::LaunchInfo& launch, config::Mesh mesh,
                                 OperationObserver* observer = nullptr,
-                                RankDevice device = RankDevice::kCpu);
+                                at::Device device = at::kCPU);
 
 }  // namespace longhaul::dist

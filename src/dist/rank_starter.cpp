@@ -1,6 +1,5 @@
 #include "dist/rank_starter.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -16,6 +15,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "dist/starter_process.h"
 #include "dist/stop_request.h"
 #include "dist/variables.h"
 
@@ -86,17 +86,7 @@ void end_the_others(const std::vector<RankProcess>& ranks, int status) {
 [[noreturn]] void become_starter(char* const* arguments, std::vector<RankProcess>& ranks,
                                  int output_fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // as the ranks follow their starter, it follows the launcher
-  setsid();
-  dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
-  dup2(output_fd, STDOUT_FILENO);
-  dup2(output_fd, STDERR_FILENO);
-  // Whoever signals every process of the program means the launcher.
-  sigset_t blocked;
-  sigemptyset(&blocked);
-  for (const int signal : kStopSignals) {
-    sigaddset(&blocked, signal);
-  }
-  sigprocmask(SIG_SETMASK, &blocked, nullptr);
+  leave_launchers_session(output_fd);
   int first_failure = 0;
   for (RankProcess& rank : ranks) {
     rank.pid = fork();
@@ -131,8 +121,7 @@ std::vector<std::string> rank_environment(const RankStarterRequest& request,
                                           std::vector<std::string> inherited) {
   std::vector<std::string>& variables = inherited;
   const std::int64_t rank = request.node_rank * request.ranks_per_node + local_rank;
-  set_always(variables, kLaunchFolderVariable, request.folder.string());
-  set_always(variables, kTerminalColumnsVariable, std::to_string(request.terminal_columns));
+  set_launch_variables(variables, request.folder, request.terminal_columns);
   set_always(variables, "RANK", std::to_string(rank));
   set_always(variables, "WORLD_SIZE", std::to_string(request.ranks_per_node * request.nodes));
   set_always(variables, "LOCAL_RANK", std::to_string(local_rank));

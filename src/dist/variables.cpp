@@ -31,6 +31,12 @@ void set_always(std::vector<std::string>& variables, const std::string& name,
   variables.push_back(name + '=' + value);
 }
 
+void set_launch_variables(std::vector<std::string>& variables, const std::filesystem::path& folder,
+                          std::int64_t terminal_columns) {
+  set_always(variables, kLaunchFolderVariable, folder.string());
+  set_always(variables, kTerminalColumnsVariable, std::to_string(terminal_columns));
+}
+
 void set_thread_variables(std::vector<std::string>& variables, std::int64_t cores,
                           std::int64_t ranks) {
   set_if_absent(variables, "OMP_NUM_THREADS", std::to_string(default_threads(cores, ranks)));

@@ -67,11 +67,6 @@ struct MemoryPlan {
 RankBytes rank_bytes(const MemoryRequest& request, std::span<const config::LayerPolicy> policies,
                      const LayerForm& form);
 
-/// The plan under given policies, in the first form that fits: attention in 1, 2, 4 … groups up to
-/// the rank's KV heads, then the MLP in tiles of 8192 and of 2048 rows as well (on the CPU 1024 and
-/// 256). When none fits, in the last one.
-MemoryPlan plan_with(const MemoryRequest& request, std::vector<config::LayerPolicy> policies);
-
 /// The policies asked for, or with `auto` the mix of presets that fits the limits and re-runs least
 /// (plan/policy_choice.h). UserError when the text is no policy.
 MemoryPlan make_memory_plan(const MemoryRequest& request);

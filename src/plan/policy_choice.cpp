@@ -3,7 +3,7 @@
 #include <array>
 #include <optional>
 
-#include "plan/layer_bytes.h"
+#include "plan/memory_model.h"
 
 namespace longhaul::plan {
 namespace {
@@ -32,8 +32,10 @@ bool hides_copies(const Sizes& sizes, ActivationPreset preset) {
 /// Walks mixes, from the one that re-runs least, until one fits.
 class Ladder {
  public:
-  explicit Ladder(const MemoryRequest& request)
-      : request_(request), policies_(static_cast<std::size_t>(request.model->num_layers)) {}
+  Ladder(const MemoryRequest& request, const MemoryModel& model)
+      : request_(request),
+        model_(model),
+        policies_(static_cast<std::size_t>(request.model->num_layers)) {}
 
   /// `offloaded` is the preset with offload that layers may go to.
   MemoryPlan walk(std::optional<ActivationPreset> offloaded) {
@@ -45,14 +47,14 @@ class Ladder {
 
  private:
   bool fits() {
-    plan_ = plan_with(request_, policies_);
+    plan_ = model_.plan(policies_);
     return plan_.fits;
   }
 
   bool offload_from_below(ActivationPreset preset) {
     for (LayerPolicy& policy : policies_) {
       policy = {.preset = preset, .offload = true};
-      if (rank_bytes(request_, policies_, {}).host > *request_.host_limit_bytes) {
+      if (model_.bytes(policies_, {}).host > *request_.host_limit_bytes) {
         policy = {};
         return false;
       }
@@ -77,6 +79,7 @@ class Ladder {
   }
 
   const MemoryRequest& request_;
+  const MemoryModel& model_;
   std::vector<LayerPolicy> policies_;
   MemoryPlan plan_;
 };
@@ -102,17 +105,17 @@ double rerun_share(ActivationPreset preset) {
 }
 
 MemoryPlan choose_policies(const MemoryRequest& request) {
-  MemoryPlan best = Ladder(request).walk(std::nullopt);
+  const MemoryModel model(request);
+  MemoryPlan best = Ladder(request, model).walk(std::nullopt);
   if (!request.on_gpu || !request.host_limit_bytes || (best.fits && rerun_work(best) == 0)) {
     return best;
   }
-  const Sizes sizes = sizes_of(request);
   for (const ActivationPreset preset : kPresets) {
     const bool checkpoint = preset == ActivationPreset::kD || preset == ActivationPreset::kD2;
-    if (!checkpoint && !hides_copies(sizes, preset)) {
+    if (!checkpoint && !hides_copies(model.sizes(), preset)) {
       continue;
     }
-    MemoryPlan other = Ladder(request).walk(preset);
+    MemoryPlan other = Ladder(request, model).walk(preset);
     const bool cheaper = other.fits && rerun_work(other) < rerun_work(best);
     const bool smaller = !other.fits && other.bytes.total() < best.bytes.total();
     if (best.fits ? cheaper : other.fits || smaller) {

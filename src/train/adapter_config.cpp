@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/path_state.h"
 
 namespace longhaul::train {
 namespace {
@@ -193,8 +194,7 @@ OrderedJson whole_if_possible(double value) {
 /// The model's name in a folder or hub id.
 std::string model_name(const fs::path& path) {
   constexpr std::string_view kCachePrefix = "models--";
-  const fs::path normal = path.lexically_normal();
-  const fs::path folder = normal.has_filename() ? normal : normal.parent_path();
+  const fs::path folder = base::without_slash(path.lexically_normal());
   const std::string repository = folder.parent_path().parent_path().filename().string();
   if (folder.parent_path().filename() == "snapshots" && repository.starts_with(kCachePrefix)) {
     return repository.substr(repository.rfind("--") + 2);

@@ -16,13 +16,6 @@
 namespace longhaul::train {
 namespace {
 
-/// This rank's share of the host's memory.
-std::int64_t host_limit_bytes(const config::Config& config) {
-  const auto available = static_cast<std::int64_t>(metrics::host_memory().available_bytes);
-  const std::int64_t host = config.memory.host_memory_limit_bytes.value_or(available * 9 / 10);
-  return host / std::max<std::int64_t>(1, config.launch.local_ranks);
-}
-
 /// Bytes of tensors that this rank may plan with.
 std::int64_t limit_bytes(const config::Config& config, at::Device device) {
   if (device.is_cpu()) {
@@ -34,6 +27,12 @@ std::int64_t limit_bytes(const config::Config& config, at::Device device) {
 }
 
 }  // namespace
+
+std::int64_t host_limit_bytes(const config::Config& config) {
+  const auto available = static_cast<std::int64_t>(metrics::host_memory().available_bytes);
+  const std::int64_t host = config.memory.host_memory_limit_bytes.value_or(available * 9 / 10);
+  return host / std::max<std::int64_t>(1, config.launch.local_ranks);
+}
 
 at::Device open_device(const config::Config& config) {
   if (config.on_cpu()) {

@@ -25,6 +25,10 @@ at::Device open_device(const config::Config& config);
 std::optional<double> slab_scale(const config::TuningSpec& tuning, base::Dtype dtype,
                                  at::Device device);
 
+/// This rank's share of the host's memory: --host_memory_limit, else 90 % of what is free, over the
+/// ranks of the host.
+std::int64_t host_limit_bytes(const config::Config& config);
+
 /// What a rank's plan depends on beside the memory that is there.
 struct RankPlanRequest {
   const config::Config* config = nullptr;

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/path_state.h"
 #include "config/options.h"
 #include "config/sharding.h"
 #include "config/version.h"
@@ -60,9 +61,8 @@ class Run {
   }
 
   [[nodiscard]] RunFolderRequest folder_request() const {
-    const fs::path model_name = fs::path(config_.model.model).lexically_normal();
     const fs::path name =
-        model_name.has_filename() ? model_name.filename() : model_name.parent_path().filename();
+        base::without_slash(fs::path(config_.model.model).lexically_normal()).filename();
     return {.output_dir = config_.output.output_dir.empty() ? fs::path("output") / name
                                                             : fs::path(config_.output.output_dir),
             .add_version = config_.output.add_version,
@@ -88,9 +88,8 @@ class Run {
 
   void connect() {
     surroundings_.hooks.activity("connect the ranks");
-    group_ = dist::make_process_group(
-        config_.launch, config_.mesh, surroundings_.observer,
-        device_.is_cpu() ? dist::RankDevice::kCpu : dist::RankDevice::kGpu);
+    group_ =
+        dist::make_process_group(config_.launch, config_.mesh, surroundings_.observer, device_);
   }
 
   void build_model() {

@@ -219,7 +219,7 @@ dist::ProcessGroup make_group(cli::RankSession& session, const Options& options)
     ops::load_cuda_backend(static_cast<int>(info.local_rank), options.text("library"));
   }
   return dist::make_process_group(info, {.dp = info.ranks / sp, .sp = sp}, &session.status(),
-                                  on_gpu ? dist::RankDevice::kGpu : dist::RankDevice::kCpu);
+                                  on_gpu ? at::kCUDA : at::kCPU);
 }
 
 int run_rank(cli::RankSession& session, const Options& options) {

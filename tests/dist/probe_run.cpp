@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -155,6 +157,18 @@ bool ProbeRun::all_ranks_gone() const {
 bool ProbeRun::leaves_nothing_behind() const {
   constexpr seconds kPatience{5};
   return holds_within(kPatience, [&] { return fs::is_empty(folder_ / "tmp"); });
+}
+
+ProbeResult run_with_fault(const ProbeRun::Words& words,
+                           const std::map<std::string, std::string>& variables,
+                           std::chrono::seconds patience) {
+  const std::string what = testing::PrintToString(words);
+  ProbeRun run(words, variables);
+  ProbeResult result = run.wait(patience);
+  EXPECT_TRUE(run.all_ranks_gone()) << what;
+  EXPECT_TRUE(run.leaves_nothing_behind()) << what;
+  EXPECT_THAT(result.out, testing::HasSubstr("step 2\n")) << what;
+  return result;
 }
 
 std::vector<std::string> error_lines(const std::string& text) {

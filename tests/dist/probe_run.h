@@ -56,6 +56,12 @@ class ProbeRun {
   bool has_ended_ = false;
 };
 
+/// A run of `words` in which a rank goes wrong at step 3: expects that steps were done before, that
+/// all ranks end, and that nothing is left behind.
+ProbeResult run_with_fault(const ProbeRun::Words& words,
+                           const std::map<std::string, std::string>& variables,
+                           std::chrono::seconds patience);
+
 /// The error lines in a text, without their prefix; everything else in it is an error of the test's.
 std::vector<std::string> error_lines(const std::string& text);
 

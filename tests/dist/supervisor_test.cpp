@@ -39,13 +39,9 @@ class Launcher : public testing::Test {
   static ProbeResult run_with_fault(const std::string& how, const std::string& ranks = "2",
                                     const std::string& who = "1",
                                     const std::string& deadline = "2500") {
-    ProbeRun run({"train", "how=" + how, "who=" + who, "at=3", "deadline=" + deadline},
-                 {{"NPROC_PER_NODE", ranks}});
-    ProbeResult result = run.wait(seconds(50));
-    EXPECT_TRUE(run.all_ranks_gone()) << how;
-    EXPECT_TRUE(run.leaves_nothing_behind()) << how;
-    EXPECT_THAT(result.out, HasSubstr("step 2\n")) << how;
-    return result;
+    return dist_test::run_with_fault(
+        {"train", "how=" + how, "who=" + who, "at=3", "deadline=" + deadline},
+        {{"NPROC_PER_NODE", ranks}}, seconds(50));
   }
 };
 

@@ -89,18 +89,24 @@ struct Bench {
         },
         device);
   }
-  /// This rank's heads of all tokens.
-  [[nodiscard]] at::Tensor head_local(Kind kind) const {
+  /// This rank's heads of all tokens, filled by `value(token, head of the model, dim)`.
+  template <typename Value>
+  [[nodiscard]] at::Tensor of_my_heads(Kind kind, const Value& value) const {
     const bool is_kv = kind == kK || kind == kV;
     return filled(
         row(), is_kv ? mine().num_kv_heads() : mine().num_query_heads(), kHeadDim, type,
-        [&](std::int64_t row, std::int64_t head, std::int64_t dim) {
+        [&](std::int64_t token, std::int64_t head, std::int64_t dim) {
           const std::int64_t model_head =
               is_kv ? mine().groups[static_cast<std::size_t>(head)].kv_head
                     : mine().query_heads.begin + head;
-          return hashed(kind, row, model_head, dim, type);
+          return value(token, model_head, dim);
         },
         device);
+  }
+  [[nodiscard]] at::Tensor head_local(Kind kind) const {
+    return of_my_heads(kind, [&](std::int64_t token, std::int64_t head, std::int64_t dim) {
+      return hashed(kind, token, head, dim, type);
+    });
   }
   /// Gradient of this rank's heads: differs between copies of a KV head, so a missing copy shows. ≤
   /// 16, so that sums of copies are exact in bf16.
@@ -109,16 +115,9 @@ struct Bench {
     return static_cast<double>((kind * 7 + rank * 5 + token * 3 + head * 11 + dim) % 16 + 1);
   }
   [[nodiscard]] at::Tensor head_gradient(Kind kind) const {
-    const bool is_kv = kind == kK || kind == kV;
-    return filled(
-        row(), is_kv ? mine().num_kv_heads() : mine().num_query_heads(), kHeadDim, type,
-        [&](std::int64_t row, std::int64_t head, std::int64_t dim) {
-          const std::int64_t model_head =
-              is_kv ? mine().groups[static_cast<std::size_t>(head)].kv_head
-                    : mine().query_heads.begin + head;
-          return copy_gradient(kind, rank, row, model_head, dim);
-        },
-        device);
+    return of_my_heads(kind, [&](std::int64_t token, std::int64_t head, std::int64_t dim) {
+      return copy_gradient(kind, rank, token, head, dim);
+    });
   }
   /// The sum over all ranks that hold a head, for this rank's tokens.
   [[nodiscard]] at::Tensor summed_gradient(Kind kind) const {

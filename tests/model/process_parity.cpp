@@ -128,8 +128,7 @@ int run(std::vector<std::string> words) {
     return 1;
   }
   const dist::ProcessGroup group =
-      dist::make_process_group(launch, {.dp = layout.dp, .sp = layout.sp}, nullptr,
-                               device.is_cpu() ? dist::RankDevice::kCpu : dist::RankDevice::kGpu);
+      dist::make_process_group(launch, {.dp = layout.dp, .sp = layout.sp}, nullptr, device);
   if (is_exchange) {
     return check_exchange(*group.world, device);
   }

@@ -1,0 +1,36 @@
+// The bytes of a request as a function of policies and form. What depends on neither is counted
+// once: a choice asks for thousands of mixes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/layer_bytes.h"
+#include "plan/memory_plan.h"
+
+namespace longhaul::plan {
+
+class MemoryModel {
+ public:
+  /// `request` must outlive this object.
+  explicit MemoryModel(const MemoryRequest& request);
+
+  [[nodiscard]] const Sizes& sizes() const { return sizes_; }
+  /// As rank_bytes() promises.
+  [[nodiscard]] RankBytes bytes(std::span<const config::LayerPolicy> policies,
+                                const LayerForm& form) const;
+  /// The plan under given policies, in the first form that fits: attention in 1, 2, 4 … groups up
+  /// to the rank's KV heads, then the MLP in tiles of 8192 and of 2048 rows as well (on the CPU
+  /// 1024 and 256). When none fits, in the last one.
+  [[nodiscard]] MemoryPlan plan(std::vector<config::LayerPolicy> policies) const;
+
+ private:
+  const MemoryRequest& request_;
+  Sizes sizes_;
+  std::int64_t lowest_;      // layer that has a backward pass
+  std::int64_t lora_bytes_;  // LoRA's u of all layers
+  RankBytes fixed_;          // weights, masters, gradients, optimizer
+};
+
+}  // namespace longhaul::plan
