@@ -1,10 +1,7 @@
-# Targets format-check, format and tidy. One stamp per file: what has not changed costs nothing.
+# Targets format-check, format and tidy. One stamp per file or batch: what has not changed costs nothing.
 #   cmake --build --preset cpu --target format-check tidy
 find_program(LONGHAUL_CLANG_FORMAT clang-format)
 find_program(LONGHAUL_CLANG_TIDY clang-tidy)
-set(LONGHAUL_TIDY_FOLDERS base config metrics kernels plan text data)  # those without libtorch
-set(LONGHAUL_TIDY_FILES src/train/adapter_config.cpp src/train/checkpoint_files.cpp src/train/run_folder.cpp
-    src/train/trainer_state.cpp)  # as in train_files
 set(LONGHAUL_STAMPS ${CMAKE_BINARY_DIR}/lint)
 
 function(longhaul_stamp out file kind)
@@ -28,19 +25,32 @@ function(longhaul_add_format)
   add_custom_target(format COMMAND ${LONGHAUL_CLANG_FORMAT} -i ${files})
 endfunction()
 
+# One check per eight sources of a torch-free library: most of the time goes to the headers they share.
 function(longhaul_add_tidy)
-  list(TRANSFORM LONGHAUL_TIDY_FILES PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE files)
-  foreach(folder ${LONGHAUL_TIDY_FOLDERS})
-    file(GLOB in_folder CONFIGURE_DEPENDS src/${folder}/*.cpp)
-    list(APPEND files ${in_folder})
-  endforeach()
-  foreach(file ${files})
-    longhaul_stamp(stamp ${file} tidy)
-    add_custom_command(OUTPUT ${stamp} DEPFILE ${stamp}.d
-      DEPENDS ${file} ${CMAKE_SOURCE_DIR}/.clang-tidy ${CMAKE_SOURCE_DIR}/tests/lint/tidy_file.sh
-      COMMAND ${CMAKE_SOURCE_DIR}/tests/lint/tidy_file.sh ${LONGHAUL_CLANG_TIDY} ${CMAKE_CXX_COMPILER}
-              ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} ${file} ${stamp} COMMENT "clang-tidy ${file}")
-    list(APPEND stamps ${stamp})
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  set(script ${CMAKE_SOURCE_DIR}/tests/lint/tidy_batch.py)
+  get_property(targets GLOBAL PROPERTY LONGHAUL_TORCH_FREE)
+  foreach(target ${targets})
+    get_target_property(files ${target} SOURCES)
+    list(FILTER files EXCLUDE REGEX "\\$<")  # objects of other targets
+    get_target_property(folder ${target} SOURCE_DIR)
+    list(TRANSFORM files PREPEND ${folder}/)
+    set(includes "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
+    set(definitions "$<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>")
+    set(batch_number 0)
+    while(files)
+      list(SUBLIST files 0 8 batch)
+      list(REMOVE_ITEM files ${batch})
+      set(stamp ${LONGHAUL_STAMPS}/${target}_${batch_number}.tidy)
+      math(EXPR batch_number "${batch_number} + 1")
+      add_custom_command(OUTPUT ${stamp} DEPFILE ${stamp}.d
+        DEPENDS ${batch} ${CMAKE_SOURCE_DIR}/.clang-tidy ${script}
+        COMMAND ${Python3_EXECUTABLE} ${script} ${LONGHAUL_CLANG_TIDY} ${CMAKE_CXX_COMPILER} ${CMAKE_SOURCE_DIR} ${stamp}
+                ${batch} -- -std=c++20 "$<$<BOOL:${includes}>:-I$<JOIN:${includes},;-I>>"
+                "$<$<BOOL:${definitions}>:-D$<JOIN:${definitions},;-D>>"
+        COMMAND_EXPAND_LISTS VERBATIM COMMENT "clang-tidy, ${target} ${batch_number}")
+      list(APPEND stamps ${stamp})
+    endwhile()
   endforeach()
   add_custom_target(tidy DEPENDS ${stamps})
 endfunction()

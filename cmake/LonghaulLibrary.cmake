@@ -1,4 +1,4 @@
-# longhaul_library(<folder> SOURCES … DEPS … [TORCH] [SEPARATE …]): one library per folder of src/. DEPS is the level
+# longhaul_library(<folder> SOURCES … DEPS … [TORCH]): one library per folder of src/. DEPS is the level
 # table of docs/architecture.md, so the graph is written once. TORCH says that it sees libtorch.
 set(LONGHAUL_WARNINGS -Wall -Wextra -Wshadow -Wconversion)
 # The tests' own code compiles faster with less of it; what they test is compiled as it is shipped.
@@ -6,7 +6,7 @@ set(LONGHAUL_TEST_OPTIONS ${LONGHAUL_WARNINGS} $<$<CONFIG:Release>:-O1>)
 
 # longhaul_unity(<target> SEPARATE <files>): compiles a torch-free target several files at a time, which takes a third of
 # the time; SEPARATE names the files whose own names clash. Warnings that depend on the neighbours are off.
-set(LONGHAUL_UNITY "" CACHE STRING "What is compiled several files at a time: empty, tests, or all")
+option(LONGHAUL_UNITY "Compile torch-free targets several files at a time" OFF)
 function(longhaul_unity target)
   cmake_parse_arguments(ARG "" "" "SEPARATE" ${ARGN})
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
@@ -15,7 +15,7 @@ function(longhaul_unity target)
 endfunction()
 
 function(longhaul_library folder)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS;SEPARATE" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
   set(target longhaul_${folder})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(longhaul::${folder} ALIAS ${target})
@@ -25,8 +25,11 @@ function(longhaul_library folder)
   if(ARG_TORCH)
     target_link_libraries(${target} PUBLIC torch::cpu)
     longhaul_pch(${target} torch)
-  elseif(LONGHAUL_UNITY STREQUAL "all")
-    longhaul_unity(${target} SEPARATE ${ARG_SEPARATE})
+  else()
+    set_property(GLOBAL APPEND PROPERTY LONGHAUL_TORCH_FREE ${target})
+    if(LONGHAUL_UNITY)
+      longhaul_unity(${target})
+    endif()
   endif()
 endfunction()
 
@@ -71,10 +74,10 @@ function(longhaul_test_tool target)
   longhaul_pch(${target} torch_test)
 endfunction()
 
-# longhaul_test(<folder> SOURCES … DEPS … [TORCH] [SEPARATE …] [TWO_CORES <filter>]): one test program per folder of tests/,
-# registered with ctest. Tests whose names match the filter start processes: ctest counts each as two.
+# longhaul_test(<folder> SOURCES … DEPS … [TORCH] [SEPARATE …]): one test program per folder of tests/,
+# registered with ctest.
 function(longhaul_test folder)
-  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT;TWO_CORES" "SOURCES;DEPS;SEPARATE" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;DEPS;SEPARATE" ${ARGN})
   set(target ${folder}_test)
   add_executable(${target} ${ARG_SOURCES})
   # OpenMP for every test: the shared precompiled header demands equal flags.
@@ -100,13 +103,6 @@ function(longhaul_test folder)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  set(discover ${target} TEST_PREFIX "${folder}/" DISCOVERY_MODE PRE_TEST)
-  set(properties PROPERTIES LABELS ${label} TIMEOUT ${ARG_TIMEOUT})
-  if(ARG_TWO_CORES)
-    gtest_discover_tests(${discover} TEST_FILTER "${ARG_TWO_CORES}" TEST_LIST ${target}_OF_TWO_CORES
-                         ${properties} PROCESSORS 2)
-    gtest_discover_tests(${discover} TEST_FILTER "-${ARG_TWO_CORES}" ${properties})
-  else()
-    gtest_discover_tests(${discover} ${properties})
-  endif()
+  gtest_discover_tests(${target} TEST_PREFIX "${folder}/" DISCOVERY_MODE PRE_TEST
+                       PROPERTIES LABELS ${label} TIMEOUT ${ARG_TIMEOUT})
 endfunction()

@@ -8,6 +8,7 @@
 #include "config/activation_policy.h"
 #include "config/named_models.h"
 #include "config/options.h"
+#include "config/rules.h"
 #include "config/validate.h"
 
 namespace longhaul::config {
@@ -16,10 +17,6 @@ namespace {
 using Problems = std::vector<base::Problem>;
 
 constexpr std::array<std::string_view, 3> kParts = {"train", "attention", "exchange"};
-
-bool is_given(const Config& config, const std::string& option) {
-  return config.given.count(option) != 0;
-}
 
 void check_part(const Config& config, Problems& problems) {
   const std::string& part = config.bench.part;

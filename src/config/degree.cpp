@@ -9,17 +9,17 @@
 #include <limits>
 #include <optional>
 
+#include "base/ceil_div.h"
+
 namespace longhaul::config {
 namespace {
 
 constexpr std::int64_t kLongestRow = std::numeric_limits<std::int32_t>::max();
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 /// A tokens-per-rank value that cuts a row of `length` into exactly `sp` parts, if there is one.
 std::optional<std::int64_t> seq_len_for(std::int64_t length, std::int64_t sp) {
-  const std::int64_t seq_len = ceil_div(length, sp);
-  return ceil_div(length, seq_len) == sp ? std::optional(seq_len) : std::nullopt;
+  const std::int64_t seq_len = base::ceil_div(length, sp);
+  return base::ceil_div(length, seq_len) == sp ? std::optional(seq_len) : std::nullopt;
 }
 
 /// Degree that fits the ranks and heads and is nearest to `wanted`: the next larger one, else the
@@ -174,7 +174,7 @@ void decide_mesh(Config& config, const ModelConfig& model, std::vector<base::Pro
   std::int64_t sp = parallel.ulysses.value_or(false) ? config.launch.ranks : 1;
   sp = parallel.sequence_parallel_size.value_or(sp);
   if (parallel.ulysses_seq_len) {
-    const std::int64_t by_length = ceil_div(config.row_length, *parallel.ulysses_seq_len);
+    const std::int64_t by_length = base::ceil_div(config.row_length, *parallel.ulysses_seq_len);
     if (parallel.sequence_parallel_size && sp != by_length) {
       problems.push_back(degrees_disagree(config, by_length, sp));
       return;

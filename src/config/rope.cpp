@@ -16,7 +16,7 @@ namespace {
 constexpr double kLargest = 1e12;
 
 /// True for the neutral value of a parameter that its type does not use.
-bool is_neutral(const base::Json& value) {
+bool is_unset_or_one(const base::Json& value) {
   return value.is_null() || (value.is_number() && value.get<double>() == 1.0);
 }
 
@@ -50,7 +50,7 @@ void refuse_unused(const JsonFields& scaling, RopeConfig::Type type) {
     const bool llama3 = type == RopeConfig::Type::kLlama3 &&
                         (key == "low_freq_factor" || key == "high_freq_factor" ||
                          key == "original_max_position_embeddings");
-    if (!common && !scaled && !llama3 && !is_neutral(value)) {
+    if (!common && !scaled && !llama3 && !is_unset_or_one(value)) {
       scaling.fault(key, "rotary parameter that this rope type does not use");
     }
   }

@@ -21,7 +21,7 @@ OptionSpec export_row(OptionSpec spec) {
 }
 
 template <auto Member>
-OptionSpec data_row(OptionSpec spec) {
+OptionSpec data_command_row(OptionSpec spec) {
   spec.group = OptionGroup::kDataCommand;
   spec.commands = bit(Command::kData);
   return bind<&Config::data_command, Member>(std::move(spec));
@@ -124,11 +124,11 @@ std::vector<OptionSpec> command_rows() {
                                             .type = OptionType::kBoolean,
                                             .default_text = "false",
                                             .help = "Write into an existing output_dir"}));
-  rows.push_back(data_row<&DataCommandOptions::dump_tokens>(
+  rows.push_back(data_command_row<&DataCommandOptions::dump_tokens>(
       {.name = "dump_tokens",
        .default_text = "unset",
        .help = "File that gets one JSON line of input_ids and labels per sample"}));
-  rows.push_back(data_row<&DataCommandOptions::tokenize>(
+  rows.push_back(data_command_row<&DataCommandOptions::tokenize>(
       {.name = "tokenize",
        .default_text = "unset",
        .help = "File whose lines are printed as JSON lists of token ids; needs --model only"}));

@@ -6,7 +6,7 @@ namespace longhaul::config {
 namespace {
 
 template <auto Member>
-OptionSpec row(OptionSpec spec) {
+OptionSpec parallel_row(OptionSpec spec) {
   spec.group = OptionGroup::kParallel;
   spec.commands |= kDataCommands;
   return bind<&Config::parallel, Member>(std::move(spec));
@@ -21,12 +21,12 @@ OptionSpec memory(OptionSpec spec) {
 
 std::vector<OptionSpec> ulysses_rows() {
   return {
-      row<&ParallelOptions::ulysses>(
+      parallel_row<&ParallelOptions::ulysses>(
           {.name = "ulysses",
            .type = OptionType::kBoolean,
            .default_text = "on when one of the two below is given",
            .help = "Split every row over ranks; alone, over all of them"}),
-      row<&ParallelOptions::ulysses_seq_len>(
+      parallel_row<&ParallelOptions::ulysses_seq_len>(
           {.name = "ulysses_seq_len",
            .type = OptionType::kInteger,
            .default_text = "unset",
@@ -34,7 +34,7 @@ std::vector<OptionSpec> ulysses_rows() {
            .help =
                "Tokens of a row that one rank holds; the degree is the row length divided by it, "
                "rounded up"}),
-      row<&ParallelOptions::sequence_parallel_size>(
+      parallel_row<&ParallelOptions::sequence_parallel_size>(
           {.name = "sequence_parallel_size",
            .type = OptionType::kInteger,
            .default_text = "unset",
@@ -43,20 +43,21 @@ std::vector<OptionSpec> ulysses_rows() {
                "Ranks that share one row (the degree); bench attention takes the heads that one "
                "of them has",
            .commands = bit(Command::kBench)}),
-      row<&ParallelOptions::ring_size>({.name = "ring_size",
-                                        .type = OptionType::kInteger,
-                                        .state = OptionState::kNotYet,
-                                        .default_text = "unset",
-                                        .limits = {1, 65536},
-                                        .help = "Ranks of a ring around the Ulysses groups"}),
-      row<&ParallelOptions::deepspeed>(
+      parallel_row<&ParallelOptions::ring_size>(
+          {.name = "ring_size",
+           .type = OptionType::kInteger,
+           .state = OptionState::kNotYet,
+           .default_text = "unset",
+           .limits = {1, 65536},
+           .help = "Ranks of a ring around the Ulysses groups"}),
+      parallel_row<&ParallelOptions::deepspeed>(
           {.name = "deepspeed",
            .default_text = "zero0",
            .help =
                "zero3, for LoRA: frozen weights of the layers are cut over all ranks and gathered "
                "a layer ahead (zero1, zero2, zero2_offload, zero3_offload and DeepSpeed JSON "
                "files are not available yet)"}),
-      row<&ParallelOptions::fsdp>(
+      parallel_row<&ParallelOptions::fsdp>(
           {.name = "fsdp",
            .default_text = "unset",
            .help = "fsdp2: the same as --deepspeed zero3 (other values are not available yet)"}),

@@ -6,7 +6,7 @@ namespace longhaul::config {
 namespace {
 
 template <auto Member>
-OptionSpec row(OptionSpec spec) {
+OptionSpec tuning_row(OptionSpec spec) {
   spec.group = OptionGroup::kTuning;
   spec.commands |= kTrainCommands;
   return bind<&Config::tuning, Member>(std::move(spec));
@@ -14,38 +14,39 @@ OptionSpec row(OptionSpec spec) {
 
 std::vector<OptionSpec> lora_rows() {
   return {
-      row<&TuningOptions::lora_rank>({.name = "lora_rank",
-                                      .type = OptionType::kInteger,
-                                      .default_text = "8 (bench: 16)",
-                                      .limits = {1, 65536},
-                                      .help = "Rank of the LoRA matrices",
-                                      .commands = bit(Command::kBench)}),
-      row<&TuningOptions::lora_alpha>({.name = "lora_alpha",
-                                       .type = OptionType::kReal,
-                                       .default_text = "32",
-                                       .limits = {0, 1e6, true},
-                                       .help = "LoRA output is scaled by alpha / rank"}),
-      row<&TuningOptions::lora_dropout>({.name = "lora_dropout",
-                                         .type = OptionType::kReal,
-                                         .default_text = "0.05",
-                                         .limits = {0, 1, false, true},
-                                         .help = "Dropout on the input of the LoRA matrices"}),
-      row<&TuningOptions::lora_bias>({.name = "lora_bias",
-                                      .type = OptionType::kChoice,
-                                      .default_text = "none",
-                                      .choices = {"none"},
-                                      .help = "Which biases train beside LoRA"}),
-      row<&TuningOptions::use_rslora>({.name = "use_rslora",
-                                       .type = OptionType::kBoolean,
-                                       .default_text = "false",
-                                       .help = "Scale by alpha / sqrt(rank) instead"}),
-      row<&TuningOptions::target_modules>(
+      tuning_row<&TuningOptions::lora_rank>({.name = "lora_rank",
+                                             .type = OptionType::kInteger,
+                                             .default_text = "8 (bench: 16)",
+                                             .limits = {1, 65536},
+                                             .help = "Rank of the LoRA matrices",
+                                             .commands = bit(Command::kBench)}),
+      tuning_row<&TuningOptions::lora_alpha>({.name = "lora_alpha",
+                                              .type = OptionType::kReal,
+                                              .default_text = "32",
+                                              .limits = {0, 1e6, true},
+                                              .help = "LoRA output is scaled by alpha / rank"}),
+      tuning_row<&TuningOptions::lora_dropout>(
+          {.name = "lora_dropout",
+           .type = OptionType::kReal,
+           .default_text = "0.05",
+           .limits = {0, 1, false, true},
+           .help = "Dropout on the input of the LoRA matrices"}),
+      tuning_row<&TuningOptions::lora_bias>({.name = "lora_bias",
+                                             .type = OptionType::kChoice,
+                                             .default_text = "none",
+                                             .choices = {"none"},
+                                             .help = "Which biases train beside LoRA"}),
+      tuning_row<&TuningOptions::use_rslora>({.name = "use_rslora",
+                                              .type = OptionType::kBoolean,
+                                              .default_text = "false",
+                                              .help = "Scale by alpha / sqrt(rank) instead"}),
+      tuning_row<&TuningOptions::target_modules>(
           {.name = "target_modules",
            .type = OptionType::kTextList,
            .default_text = "all-linear",
            .help = "Linear layers that get LoRA: all-linear (every one but lm_head), names, or one "
                    "regular expression over whole module paths"}),
-      row<&TuningOptions::modules_to_save>(
+      tuning_row<&TuningOptions::modules_to_save>(
           {.name = "modules_to_save",
            .type = OptionType::kTextList,
            .default_text = "none",
@@ -56,28 +57,29 @@ std::vector<OptionSpec> lora_rows() {
 
 std::vector<OptionSpec> freeze_rows() {
   return {
-      row<&TuningOptions::freeze_parameters>({.name = "freeze_parameters",
-                                              .type = OptionType::kTextList,
-                                              .default_text = "none",
-                                              .help = "Full fine-tuning: prefixes of parameter "
-                                                      "names that do not train"}),
-      row<&TuningOptions::freeze_parameters_regex>(
+      tuning_row<&TuningOptions::freeze_parameters>({.name = "freeze_parameters",
+                                                     .type = OptionType::kTextList,
+                                                     .default_text = "none",
+                                                     .help =
+                                                         "Full fine-tuning: prefixes of parameter "
+                                                         "names that do not train"}),
+      tuning_row<&TuningOptions::freeze_parameters_regex>(
           {.name = "freeze_parameters_regex",
            .default_text = "none",
            .help = "Full fine-tuning: regular expression of parameters that do not train"}),
-      row<&TuningOptions::freeze_parameters_ratio>(
+      tuning_row<&TuningOptions::freeze_parameters_ratio>(
           {.name = "freeze_parameters_ratio",
            .type = OptionType::kReal,
            .default_text = "0",
            .limits = {0, 1},
            .help = "Full fine-tuning: share of all parameters, from the embedding upwards, that "
                    "does not train"}),
-      row<&TuningOptions::trainable_parameters>(
+      tuning_row<&TuningOptions::trainable_parameters>(
           {.name = "trainable_parameters",
            .type = OptionType::kTextList,
            .default_text = "none",
            .help = "Full fine-tuning: prefixes that train in spite of the freeze options"}),
-      row<&TuningOptions::trainable_parameters_regex>(
+      tuning_row<&TuningOptions::trainable_parameters_regex>(
           {.name = "trainable_parameters_regex",
            .default_text = "none",
            .help =
@@ -89,14 +91,14 @@ std::vector<OptionSpec> freeze_rows() {
 
 std::vector<OptionSpec> tuning_rows() {
   std::vector<OptionSpec> rows = {
-      row<&TuningOptions::train_type>({.name = "train_type",
-                                       .aliases = {"tuner_type"},
-                                       .type = OptionType::kChoice,
-                                       .default_text = "lora",
-                                       .choices = {"lora", "full"},
-                                       .help = "LoRA or full fine-tuning",
-                                       .commands = bit(Command::kBench)}),
-      row<&TuningOptions::adapters>(
+      tuning_row<&TuningOptions::train_type>({.name = "train_type",
+                                              .aliases = {"tuner_type"},
+                                              .type = OptionType::kChoice,
+                                              .default_text = "lora",
+                                              .choices = {"lora", "full"},
+                                              .help = "LoRA or full fine-tuning",
+                                              .commands = bit(Command::kBench)}),
+      tuning_row<&TuningOptions::adapters>(
           {.name = "adapters",
            .default_text = "none",
            .help = "Folder of a LoRA adapter to start from, to use or to merge",

@@ -16,10 +16,6 @@ namespace {
 
 using Problems = std::vector<base::Problem>;
 
-bool is_given(const Config& config, const std::string& option) {
-  return config.given.count(option) != 0;
-}
-
 std::string given_text(const Config& config, const std::string& option) {
   const auto found = config.given.find(option);
   return found == config.given.end() ? std::string() : found->second;
@@ -301,6 +297,10 @@ void check_missing_on_gpu(const Config& config, base::Dtype dtype, Problems& pro
 }
 
 }  // namespace
+
+bool is_given(const Config& config, const std::string& option) {
+  return config.given.count(option) != 0;
+}
 
 bool describes_training(Command command) {
   return runs_on_ranks(command) || command == Command::kPlan;

@@ -11,6 +11,9 @@ namespace longhaul::config {
 /// sft, pt and plan.
 bool describes_training(Command command);
 
+/// Whether the option (without its dashes) was written on the command line or in an option file.
+bool is_given(const Config& config, const std::string& option);
+
 /// Required options that are missing, and options that contradict each other.
 void check_option_rules(const Config& config, std::vector<base::Problem>& problems);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "base/error.h"
 #include "base/path_state.h"
 #include "config/activation_policy.h"
@@ -30,8 +31,6 @@ void collect(Problems& problems, const Check& check) {
     problems.insert(problems.end(), error.problems().begin(), error.problems().end());
   }
 }
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 bool is_full(const Config& config) { return config.tuning.train_type == "full"; }
 
@@ -62,7 +61,7 @@ void decide_plain_defaults(Config& config) {
 void decide_training(Config& config) {
   const std::int64_t per_micro_batch = config.train.per_device_train_batch_size * config.mesh.dp;
   config.accumulation = config.train.gradient_accumulation_steps.value_or(
-      std::max<std::int64_t>(1, ceil_div(kSequencesPerStep, per_micro_batch)));
+      std::max<std::int64_t>(1, base::ceil_div(kSequencesPerStep, per_micro_batch)));
   config.train.gradient_accumulation_steps = config.accumulation;
   config.parallel.sequence_parallel_size = config.mesh.sp;
   config.parallel.ulysses = config.parallel.ulysses.value_or(config.mesh.sp > 1);

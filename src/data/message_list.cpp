@@ -25,11 +25,6 @@ constexpr std::array<std::string_view, 7> kRefusedKeys = {
     "tool_calls",        "tool_call_id", "function_call", "images",
     "reasoning_content", "loss_scale",   "audio"};
 
-template <std::size_t kSize>
-bool contains(const std::array<std::string_view, kSize>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 /// The member under the configured name, or under the usual ones when none is configured.
 const OrderedJson* member(const OrderedJson& message, const std::string& configured,
                           std::span<const std::string_view> usual) {

@@ -45,11 +45,6 @@ constexpr std::array<std::string_view, 3> kRefusedPrefixes = {"rejected_", "posi
 constexpr std::array<std::string_view, 6> kPairNames = {"messages", "images", "videos",
                                                         "audios",   "tools",  "objects"};
 
-template <std::size_t kSize>
-bool contains(const std::array<std::string_view, kSize>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 bool is_refused(std::string_view name) {
   return contains(kRefusedNames, name) ||
          std::any_of(kRefusedPrefixes.begin(), kRefusedPrefixes.end(), [name](auto prefix) {

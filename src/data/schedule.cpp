@@ -6,13 +6,12 @@
 #include <cmath>
 #include <functional>
 
+#include "base/ceil_div.h"
 #include "base/error.h"
 #include "base/rng.h"
 
 namespace longhaul::data {
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 PackedRows make_rows(const TokenStore& train, const config::Config& config) {
   if (!config.data.packing) {
@@ -40,7 +39,7 @@ TrainSchedule::TrainSchedule(const TokenStore& train, const config::Config& conf
       dp_(config.mesh.dp) {
   LONGHAUL_ASSERT(rows_.num_rows() > 0, "a training set has rows");
   LONGHAUL_ASSERT(batch_ > 0 && accumulation_ > 0 && dp_ > 0, "a step trains something");
-  steps_per_epoch_ = ceil_div(rows_.num_rows(), batch_ * accumulation_ * dp_);
+  steps_per_epoch_ = base::ceil_div(rows_.num_rows(), batch_ * accumulation_ * dp_);
   total_steps_ = config.train.max_steps > 0
                      ? config.train.max_steps
                      : static_cast<std::int64_t>(std::ceil(config.train.num_train_epochs *
@@ -138,7 +137,7 @@ EvalSchedule::EvalSchedule(const TokenStore& validation, const config::Config& c
   LONGHAUL_ASSERT(batch_ > 0 && dp_ > 0, "a round evaluates something");
 }
 
-std::int64_t EvalSchedule::num_rounds() const { return ceil_div(size_, batch_ * dp_); }
+std::int64_t EvalSchedule::num_rounds() const { return base::ceil_div(size_, batch_ * dp_); }
 
 std::vector<SampleList> EvalSchedule::round(std::int64_t index) const {
   LONGHAUL_ASSERT(index >= 0 && index < num_rounds(), "a round lies inside the evaluation");

@@ -16,7 +16,7 @@
 namespace longhaul::data {
 namespace {
 
-constexpr std::size_t kBuffer = std::size_t{1} << 20U;
+constexpr std::size_t kDumpBuffer = std::size_t{1} << 20U;
 
 /// The file being written: under a name of its own until it is whole, unless it is a pipe or
 /// device.
@@ -49,7 +49,7 @@ class DumpFile {
   void line(const std::string& text) {
     buffer_ += text;
     buffer_ += '\n';
-    if (buffer_.size() >= kBuffer) {
+    if (buffer_.size() >= kDumpBuffer) {
       flush();
     }
   }

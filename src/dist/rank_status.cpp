@@ -11,6 +11,8 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <string>
 #include <system_error>
 
 #include "dist/stop_request.h"
@@ -30,6 +32,15 @@ void redirect(int to, const std::filesystem::path& pipe) {
          .what = "cannot write to the launcher: " + std::generic_category().message(errno)});
   }
   close(file);
+}
+
+/// Open MPI's own remarks, such as the one about a peer that died in mid-copy, stay with mpirun's: the launcher names
+/// the rank and the reason, and shows theirs when it knows no better one. Call before MPI starts and before stderr moves.
+void keep_remarks_of_mpi_apart() {
+  if (const int starters_stderr = fcntl(STDERR_FILENO, F_DUPFD, STDERR_FILENO + 1);
+      starters_stderr >= 0) {
+    setenv("OPAL_OUTPUT_STDERR_FD", std::to_string(starters_stderr).c_str(), 0);
+  }
 }
 
 /// All ranks and mpirun clear away at the same time and disturb one another, so it takes a few turns.
@@ -54,6 +65,7 @@ RankStatus::RankStatus(const std::filesystem::path& folder, std::int64_t rank)
   page_ = &**shared_page_;
   launcher_process_ = ProcessHandle((*launcher_)->pid);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  keep_remarks_of_mpi_apart();
   redirect(STDOUT_FILENO, output_pipe_path(folder));
   redirect(STDERR_FILENO, error_pipe_path(folder));
   start_heartbeat();

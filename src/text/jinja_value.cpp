@@ -12,7 +12,7 @@
 namespace longhaul::text::jinja {
 namespace {
 
-constexpr int kMaxDepth = 600;  // above what JSON input may hold
+constexpr int kMaxValueDepth = 600;  // above what JSON input may hold
 
 bool is_printable(char32_t value) {
   if (value < 0x80) {
@@ -145,7 +145,7 @@ int depth_around(const Value& value) {
   } else if (const Dict* const dict = value.as_dict()) {
     depth += dict->depth;
   }
-  if (depth > kMaxDepth) {
+  if (depth > kMaxValueDepth) {
     throw Fault{"values nested too deep"};
   }
   return depth;

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using base::OrderedJson;
 
-constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kCheckpointPrefix = "checkpoint-";
 constexpr const char* kRemovedPrefix = ".tmp-removed-";
 constexpr int kManifestFormat = 1;
 
@@ -153,20 +153,20 @@ ResumePoint newest_whole(const fs::path& run_folder, const fs::path& as_given) {
 }  // namespace
 
 fs::path checkpoint_path(const fs::path& run_folder, std::int64_t step) {
-  return run_folder / fmt::format("{}{}", kPrefix, step);
+  return run_folder / fmt::format("{}{}", kCheckpointPrefix, step);
 }
 
 std::optional<std::int64_t> checkpoint_step(const fs::path& folder) {
   const std::string name = folder.filename().string();
-  if (!name.starts_with(kPrefix)) {
+  if (!name.starts_with(kCheckpointPrefix)) {
     return std::nullopt;
   }
   std::int64_t step = 0;
   const char* end = name.data() + name.size();
-  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
+  const auto parsed = std::from_chars(name.data() + kCheckpointPrefix.size(), end, step);
   // Only the canonical spelling: checkpoint-007 is not ours.
   if (parsed.ec != std::errc() || parsed.ptr != end || step < 0 ||
-      name != fmt::format("{}{}", kPrefix, step)) {
+      name != fmt::format("{}{}", kCheckpointPrefix, step)) {
     return std::nullopt;
   }
   return step;
