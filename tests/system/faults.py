@@ -29,6 +29,7 @@ def start(longhaul, work, out, *extra, ranks=2, threads=1, ignored=()):
     """The run in a session of its own; `ignored` signals are ignored from its start."""
 
     def before_start():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever started the tests
         for number in ignored:
             signal.signal(number, signal.SIG_IGN)
 
