@@ -14,12 +14,15 @@
 #include "cli/print.h"
 #include "config/bench_rules.h"
 #include "config/named_models.h"
+#include "config/sharding.h"
 #include "kernels/kernel_table.h"
 #include "metrics/rates.h"
 #include "ops/backend.h"
+#include "ops/cuda_library.h"
 #include "plan/device.h"
 #include "train/bench_kernels.h"
 #include "train/bench_train.h"
+#include "train/rank_agreement.h"
 #include "train/rank_setup.h"
 #include "train/run_setup.h"
 
@@ -117,6 +120,18 @@ void add_samples(OrderedJson& line, const std::optional<GpuSamples>& seen) {
   line["device_used_bytes"] = seen ? OrderedJson(seen->most_used_bytes) : OrderedJson(nullptr);
 }
 
+void add_anatomy(OrderedJson& line, const train::StepAnatomy& anatomy) {
+  constexpr int kDigits = 6;
+  OrderedJson seconds = OrderedJson::object();
+  for (std::size_t kind = 0; kind < ops::kOpKinds.size(); ++kind) {
+    seconds[std::string(ops::kOpKinds[kind])] = rounded(anatomy.seconds[kind], kDigits);
+  }
+  seconds["other"] = rounded(anatomy.other_s, kDigits);
+  line["anatomy_s"] = seconds;
+  line["kernels_s"] = rounded(anatomy.kernels_s, kDigits);
+  line["share_of_kernels"] = rounded(anatomy.kernels_s / anatomy.step_s, 4);
+}
+
 OrderedJson train_line(const Subject& subject, const train::TrainMeasurement& measured,
                        const std::optional<GpuSamples>& seen) {
   const config::Config& config = subject.config;
@@ -127,6 +142,8 @@ OrderedJson train_line(const Subject& subject, const train::TrainMeasurement& me
   line["lora_rank"] = config.tuning.train_type == "lora"
                           ? OrderedJson(config.tuning.lora_rank.value_or(0))
                           : OrderedJson(nullptr);
+  const std::string sharding = config::sharding_option(config);
+  line["sharding"] = sharding.empty() ? OrderedJson(nullptr) : OrderedJson(sharding);
   line["policy"] = plan::choice_text(measured.plan);
   const double step_s = add_times(line, "step", measured.step_s).median;
   add_rates(line, subject, measured, step_s);
@@ -139,27 +156,82 @@ OrderedJson train_line(const Subject& subject, const train::TrainMeasurement& me
   line["exchange_gb_per_s"] =
       rounded(metrics::per_second(measured.exchange_bytes, measured.exchange_s) * 1e-9, 3);
   line["loss"] = measured.loss;
+  add_anatomy(line, measured.anatomy);
   add_samples(line, seen);
   return line;
 }
 
+/// Measures with the GPU's clock and power watched.
+class WatchedTrainBench {
+ public:
+  WatchedTrainBench(const Subject& subject, const dist::ProcessGroup& group)
+      : subject_(subject),
+        bench_(subject.config, subject.model, group, subject.device),
+        sampler_(subject.config.launch.rank == 0
+                     ? gpu_reader(ops::backend_of(subject.device).identity().bus_address)
+                     : nullptr) {}
+
+  train::TrainMeasurement measure(const train::TrainPoint& point) {
+    return bench_.measure(point, [&](bool is_measuring) {
+      if (is_measuring) {
+        sampler_.start();
+      } else {
+        seen_ = sampler_.stop();
+      }
+    });
+  }
+  [[nodiscard]] OrderedJson line(const train::TrainMeasurement& measured) const {
+    return train_line(subject_, measured, seen_);
+  }
+
+ private:
+  const Subject& subject_;
+  train::TrainBench bench_;
+  GpuSampler sampler_;
+  std::optional<GpuSamples> seen_;
+};
+
 void bench_train(const Subject& subject, const dist::ProcessGroup& group) {
-  train::TrainBench bench(subject.config, subject.model, group, subject.device);
-  const bool is_first = subject.config.launch.rank == 0;
-  GpuSampler sampler(is_first ? gpu_reader(ops::backend_of(subject.device).identity().bus_address)
-                              : nullptr);
-  std::optional<GpuSamples> seen;
-  const auto watch = [&](bool is_measuring) {
-    if (is_measuring) {
-      sampler.start();
-    } else {
-      seen = sampler.stop();
-    }
-  };
+  WatchedTrainBench bench(subject, group);
   for (const std::string& policy : config::bench_policies(subject.config)) {
     for (const std::int64_t tokens : subject.config.bench.lengths) {
-      const train::TrainMeasurement measured = bench.measure(tokens, policy, watch);
-      print_line(subject, train_line(subject, measured, seen));
+      print_line(subject, bench.line(bench.measure({.tokens = tokens, .policy = policy})));
+    }
+  }
+}
+
+/// What cannot be measured is said, with the bytes that it needs.
+OrderedJson skipped_line(const Subject& subject, const train::TrainMeasurement& measured) {
+  OrderedJson line = begin_line(subject, measured.tokens);
+  line["policy"] = plan::choice_text(measured.plan);
+  line["planned_bytes"] = measured.plan.bytes.total();
+  line["host_bytes"] = measured.plan.bytes.host;
+  line["fits"] = false;
+  return line;
+}
+
+void bench_ladder(const Subject& subject, const dist::ProcessGroup& group) {
+  WatchedTrainBench bench(subject, group);
+  for (const std::int64_t tokens : subject.config.bench.lengths) {
+    OrderedJson before;
+    for (const train::LadderRung& rung : train::ladder_rungs(tokens, !subject.device.is_cpu())) {
+      const train::TrainMeasurement measured = bench.measure(rung.point);
+      const bool is_skipped = measured.step_s.empty();
+      OrderedJson line = is_skipped ? skipped_line(subject, measured) : bench.line(measured);
+      line["rung"] = rung.name;
+      if (!is_skipped) {
+        constexpr int kDigits = 4;
+        const auto ratio = [&](const char* field) {
+          return before.is_null()
+                     ? OrderedJson(nullptr)
+                     : OrderedJson(rounded(line[field].get<double>() / before[field].get<double>(),
+                                           kDigits));
+        };
+        line["speed_ratio"] = ratio("tokens_per_s");
+        line["peak_ratio"] = ratio("peak_bytes");
+        before = line;
+      }
+      print_line(subject, line);
     }
   }
 }
@@ -221,17 +293,20 @@ int run_bench(const config::Config& config, RankSession& session) {
                         .model = config.bench.shape.empty()
                                      ? config::read_model_config(config.model.model)
                                      : *config::find_named_model(config.bench.shape),
-                        .device = train::open_device(config)};
+                        .device = ops::open_device(config)};
   if (config.bench.part == "attention") {  // one rank, no group
     bench_attention(subject);
     return 0;
   }
   session.status().set_activity("connect the ranks");
-  const dist::ProcessGroup group =
-      dist::make_process_group(config.launch, config.mesh, &session.status(), subject.device);
+  auto world = dist::open_world(config.launch, &session.status(), subject.device);
+  train::check_options_agree(config, *world);
+  const dist::ProcessGroup group = dist::make_process_group(std::move(world), config.mesh);
   session.status().set_activity("measure");
   if (config.bench.part == "train") {
     bench_train(subject, group);
+  } else if (config.bench.part == "ladder") {
+    bench_ladder(subject, group);
   } else {
     bench_exchange(subject, group);
   }

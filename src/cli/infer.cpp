@@ -19,6 +19,8 @@
 #include "data/dataset_spec.h"
 #include "infer/batch.h"
 #include "infer/generator.h"
+#include "ops/backend.h"
+#include "ops/cuda_library.h"
 #include "text/chat_template.h"
 #include "train/run_setup.h"
 
@@ -79,7 +81,8 @@ fs::path result_path(const ModelSource& source) {
   return home / "infer_result" / fmt::format("{:%Y%m%d-%H%M%S}.jsonl", local);
 }
 
-std::vector<std::string> start_lines(const ModelSource& source, const train::TextSetup& text) {
+std::vector<std::string> start_lines(const ModelSource& source, const train::TextSetup& text,
+                                     at::Device device) {
   const config::Config& config = source.config;
   std::vector<std::string> lines;
   lines.push_back(fmt::format("model: {} ({}, {} layers, {})", config.model.model,
@@ -95,9 +98,12 @@ std::vector<std::string> start_lines(const ModelSource& source, const train::Tex
   const std::string chosen_by = saved ? "from args.json" : text.chosen_by;
   lines.push_back(fmt::format("template: {}{}", text.template_name,
                               chosen_by.empty() ? "" : fmt::format(" ({})", chosen_by)));
-  lines.push_back(fmt::format("attention: libtorch {}.{}.{} fused CPU kernel; {} threads",
-                              TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH,
-                              at::get_num_threads()));
+  const std::string torch = fmt::format("libtorch {}.{}.{}", TORCH_VERSION_MAJOR,
+                                        TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
+  lines.push_back(device.is_cpu() ? fmt::format("attention: {} fused CPU kernel; {} threads", torch,
+                                                at::get_num_threads())
+                                  : fmt::format("attention: {} on {}, {}", torch, device.str(),
+                                                ops::backend_of(device).identity().name));
   return lines;
 }
 
@@ -211,9 +217,10 @@ int run_infer(const config::Config& config) {
     batch = load_batch(source.config);
     prompts = infer::encode_batch(batch, encoder, answering.policy);
   }
+  const at::Device device = ops::open_device(source.config);
   infer::LoadedModel model(source.folder(), source.model, source.adapter,
-                           *source.config.model.torch_dtype);
-  for (const std::string& line : start_lines(source, text)) {
+                           *source.config.model.torch_dtype, device);
+  for (const std::string& line : start_lines(source, text, device)) {
     print(line + "\n");
   }
   const InterruptGuard guard;

@@ -16,7 +16,7 @@ namespace {
 
 using Problems = std::vector<base::Problem>;
 
-constexpr std::array<std::string_view, 3> kParts = {"train", "attention", "exchange"};
+constexpr std::array<std::string_view, 4> kParts = {"train", "ladder", "attention", "exchange"};
 
 void check_part(const Config& config, Problems& problems) {
   const std::string& part = config.bench.part;
@@ -27,7 +27,7 @@ void check_part(const Config& config, Problems& problems) {
   problems.push_back({.where = "longhaul bench",
                       .what = part.empty() ? "what is to be measured is missing" : "unknown part",
                       .got = part,
-                      .expected = "train, attention or exchange",
+                      .expected = "train, ladder, attention or exchange",
                       .hint = part.empty() || !nearest
                                   ? ""
                                   : fmt::format("Did you mean longhaul bench {}?", *nearest)});
@@ -65,15 +65,20 @@ void check_options_of_part(const Config& config, Problems& problems) {
   };
   if (part == "attention" || part == "exchange") {
     for (const char* option : {"activation_policy", "policies", "train_type", "lora_rank",
-                               "gpu_memory_limit", "host_memory_limit"}) {
+                               "gpu_memory_limit", "host_memory_limit", "fsdp", "deepspeed"}) {
       refuse(option, "train");
     }
   }
-  if (part == "train" || part == "exchange") {
+  if (part == "ladder") {
+    for (const char* option : {"activation_policy", "policies"}) {
+      refuse(option, "train; the ladder's steps have their own");
+    }
+  }
+  if (part != "attention") {
     refuse("sequence_parallel_size", "attention; here all ranks share a row");
   }
   if (part == "exchange") {
-    refuse("packing_mean", "train and attention");
+    refuse("packing_mean", "train, ladder and attention");
   }
   if (is_given(config, "policies") && is_given(config, "activation_policy")) {
     problems.push_back({.where = "--policies",
@@ -147,7 +152,7 @@ void decide_bench(Config& config, const ModelConfig& model, Problems& problems) 
     return;
   }
   config.mesh = {.dp = 1, .sp = share};
-  if (config.bench.part == "train") {
+  if (config.bench.part == "train" || config.bench.part == "ladder") {
     check_policies(config, model, problems);
     try {
       build_registry(model, tuning_spec(config, model));

@@ -11,7 +11,7 @@
 
 namespace longhaul::config {
 
-/// train, attention, exchange: the word after `bench`.
+/// train, ladder, attention, exchange: the word after `bench`.
 std::span<const std::string_view> bench_parts();
 
 /// Faults that need no model; nothing for other commands.

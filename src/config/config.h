@@ -165,7 +165,7 @@ struct PlanOptions {
 
 /// `longhaul bench`
 struct BenchOptions {
-  std::string part{};   // train | attention | exchange
+  std::string part{};   // train | ladder | attention | exchange
   std::string shape{};  // a named model (named_models.h); empty: --model
   std::vector<std::int64_t> lengths = {4096};
   std::vector<std::string> policies{};         // empty: the one of --activation_policy

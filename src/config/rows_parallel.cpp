@@ -56,11 +56,13 @@ std::vector<OptionSpec> ulysses_rows() {
            .help =
                "zero3, for LoRA: frozen weights of the layers are cut over all ranks and gathered "
                "a layer ahead (zero1, zero2, zero2_offload, zero3_offload and DeepSpeed JSON "
-               "files are not available yet)"}),
+               "files are not available yet)",
+           .commands = bit(Command::kBench)}),
       parallel_row<&ParallelOptions::fsdp>(
           {.name = "fsdp",
            .default_text = "unset",
-           .help = "fsdp2: the same as --deepspeed zero3 (other values are not available yet)"}),
+           .help = "fsdp2: the same as --deepspeed zero3 (other values are not available yet)",
+           .commands = bit(Command::kBench)}),
       {.name = "zero2_offload_optimizer",
        .type = OptionType::kBoolean,
        .state = OptionState::kNotYet,

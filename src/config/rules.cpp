@@ -290,7 +290,7 @@ void check_missing_on_gpu(const Config& config, base::Dtype dtype, Problems& pro
   }
   if (dtype == base::Dtype::kFloat16) {
     problems.push_back({.where = "--torch_dtype",
-                        .what = "float16 training is not available yet",
+                        .what = "float16 is not available yet on GPUs",
                         .got = "float16",
                         .expected = "bfloat16 or float32"});
   }
@@ -332,7 +332,7 @@ void check_device_rules(const Config& config, base::Dtype model_dtype, Problems&
     return;
   }
   if (!config.on_cpu()) {
-    if (runs_on_ranks(config.command)) {
+    if (runs_on_ranks(config.command) || config.command == Command::kInfer) {
       check_missing_on_gpu(config, dtype, problems);
     }
     return;

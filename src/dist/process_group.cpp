@@ -64,16 +64,15 @@ ProcessGroup make_process_group(std::unique_ptr<Communicator> world, config::Mes
   return group;
 }
 
-ProcessGroup make_process_group(const config::LaunchInfo& launch, config::Mesh mesh,
-                                OperationObserver* observer, at::Device device) {
+std::unique_ptr<Communicator> open_world(const config::LaunchInfo& launch,
+                                         OperationObserver* observer, at::Device device) {
   if (launch.ranks == 1) {
-    return make_process_group(make_single(), mesh);
+    return make_single();
   }
   if (!device.is_cpu()) {
-    return make_process_group(open_gpu_world(launch, observer), mesh);
+    return open_gpu_world(launch, observer);
   }
-  return make_process_group(
-      open_mpi_world({.rank = launch.rank, .ranks = launch.ranks, .observer = observer}), mesh);
+  return open_mpi_world({.rank = launch.rank, .ranks = launch.ranks, .observer = observer});
 }
 
 }  // namespace longhaul::dist

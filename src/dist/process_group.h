@@ -26,19 +26,19 @@ struct ProcessGroup {
   void set_deadline(std::chrono::milliseconds deadline) const;
 };
 
-/// Cuts `world` by the mesh. Collective. The world may be threads (tests), MPI processes or a
-/// single rank.
-ProcessGroup make_process_group(std::unique_ptr<Communicator> world, config::Mesh mesh);
-
-/// The same for a rank of the launch environment: one rank alone, CPU ranks through MPI, GPU ranks
-/// through NCCL (the CUDA backend is loaded; they meet at MASTER_ADDR:MASTER_PORT, or through MPI
-/// when mpirun or srun names no such place).
+/// All ranks of the launch environment: one rank alone, CPU ranks through MPI, GPU ranks through NCCL
+/// (the CUDA backend is loaded; they meet at MASTER_ADDR:MASTER_PORT, or through MPI when mpirun or
+/// srun names no such place).
 ///
 /// Order   collective
 /// Errors  SystemError when MPI is missing, its ranks are not those of the environment, or not all
 /// ranks come
-ProcessGroup make_process_group(const config::LaunchInfo& launch, config::Mesh mesh,
-                                OperationObserver* observer = nullptr,
-                                at::Device device = at::kCPU);
+std::unique_ptr<Communicator> open_world(const config::LaunchInfo& launch,
+                                         OperationObserver* observer = nullptr,
+                                         at::Device device = at::kCPU);
+
+/// Cuts `world` by the mesh. Collective. The world may be threads (tests), MPI processes, GPUs or a
+/// single rank.
+ProcessGroup make_process_group(std::unique_ptr<Communicator> world, config::Mesh mesh);
 
 }  // namespace longhaul::dist

@@ -3,10 +3,13 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
+#include <tuple>
 
 #include "base/error.h"
 
@@ -26,6 +29,20 @@ ops::AttentionShape shape_of(const config::ModelConfig& model) {
 /// [S, heads·d] as [1, heads, S, d].
 at::Tensor heads_first(const at::Tensor& rows, std::int64_t head_dim) {
   return rows.unflatten(1, {rows.size(1) / head_dim, head_dim}).transpose(0, 1).unsqueeze(0);
+}
+
+/// q [1, nq, S, d] over k, v [1, nk, L, d] -> [1, nq, S, d]; an undefined mask hides nothing.
+at::Tensor attention_over(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const at::Tensor& mask) {
+  const auto optional_mask = mask.defined() ? std::optional(mask) : std::nullopt;
+  if (q.is_cpu()) {
+    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, /*dropout_p=*/0.0, /*is_causal=*/false, optional_mask));
+  }
+  return at::scaled_dot_product_attention(
+      q, k, v, mask.defined() ? std::optional(mask.to(q.options())) : std::nullopt,
+      /*dropout_p=*/0.0, /*is_causal=*/false, /*scale=*/std::nullopt,
+      /*enable_gqa=*/q.size(1) != k.size(1));
 }
 
 /// Additive mask [S, past + S]: new token i sees the cached tokens and the new ones up to itself.
@@ -89,8 +106,8 @@ at::Tensor CachedAttention::attend_one(const at::Tensor& qkv) const {
   const std::int64_t ratio = shape_.num_query_heads / shape_.num_kv_heads;
   const at::Tensor q = qkv.narrow(1, 0, shape_.num_query_heads * shape_.head_dim)
                            .view({1, shape_.num_kv_heads, ratio, shape_.head_dim});
-  const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-      q, cached(keys_, tokens), cached(values_, tokens), /*dropout_p=*/0.0, /*is_causal=*/false);
+  const at::Tensor out =
+      attention_over(q, cached(keys_, tokens), cached(values_, tokens), at::Tensor());
   return out.contiguous().view({1, -1});
 }
 
@@ -99,9 +116,8 @@ at::Tensor CachedAttention::attend_several(const at::Tensor& qkv) const {
   const std::int64_t all = positions_->begin + tokens;
   const at::Tensor q =
       heads_first(qkv.narrow(1, 0, shape_.num_query_heads * shape_.head_dim), shape_.head_dim);
-  const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-      q, cached(keys_, all), cached(values_, all), /*dropout_p=*/0.0, /*is_causal=*/false,
-      causal_mask(positions_->begin, tokens));
+  const at::Tensor out = attention_over(q, cached(keys_, all), cached(values_, all),
+                                        causal_mask(positions_->begin, tokens));
   return out.squeeze(0).transpose(0, 1).contiguous().view({tokens, -1});
 }
 

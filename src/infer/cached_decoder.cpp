@@ -46,11 +46,13 @@ void CachedDecoder::truncate(std::size_t count) {
 
 at::Tensor CachedDecoder::run_layers(std::span<const std::int32_t> ids) {
   const dist::LocalBatch batch = plain_batch(ids);
-  const model::RowContext context(batch, *model_, model::RandomAddress{});
+  const model::RowContext context(batch, *model_, model::RandomAddress{},
+                                  store_->ends().embedding.device());
   std::vector<std::int32_t> places(ids.size());
   std::iota(places.begin(), places.end(), static_cast<std::int32_t>(tokens_.size()));
   positions_.begin = static_cast<std::int64_t>(tokens_.size());
-  positions_.rope = ops::make_rope_table(places, inverse_frequencies_);
+  positions_.rope =
+      ops::make_rope_table(places, inverse_frequencies_, store_->ends().embedding.device());
 
   const at::Tensor& table = store_->ends().embedding;
   at::Tensor x = at::empty({static_cast<std::int64_t>(ids.size()), table.size(1)}, table.options());
@@ -70,7 +72,7 @@ at::Tensor CachedDecoder::logits_of(const at::Tensor& hidden_1h) const {
   ops::rms_norm(hidden_1h, ends.final_norm.weight, model_->rms_norm_eps, normed);
   const at::Tensor logits = at::empty({1, ends.head.size(0)}, normed.options());
   ops::linear(normed, ends.head, at::Tensor(), logits);
-  return logits.squeeze(0).to(at::kFloat);
+  return logits.squeeze(0).to(at::kFloat).cpu();
 }
 
 at::Tensor CachedDecoder::append(std::span<const std::int32_t> ids) {

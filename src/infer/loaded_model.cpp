@@ -5,22 +5,17 @@
 
 #include "base/error.h"
 #include "model/loader.h"
+#include "ops/scalar_type.h"
 
 namespace longhaul::infer {
-namespace {
-
-at::ScalarType compute_type(base::Dtype dtype) {
-  LONGHAUL_ASSERT(dtype == base::Dtype::kFloat32 || dtype == base::Dtype::kBFloat16,
-                  "CPU ranks compute in float32 or bfloat16");
-  return dtype == base::Dtype::kFloat32 ? at::kFloat : at::kBFloat16;
-}
-
-}  // namespace
 
 LoadedModel::LoadedModel(const std::filesystem::path& model_folder,
                          const config::ModelConfig& config,
-                         const std::optional<AdapterSource>& adapter, base::Dtype compute)
+                         const std::optional<AdapterSource>& adapter, base::Dtype compute,
+                         at::Device device)
     : config_(std::make_unique<config::ModelConfig>(config)) {
+  LONGHAUL_ASSERT(!device.is_cpu() || compute != base::Dtype::kFloat16,
+                  "the CPU computes in float32 or bfloat16");
   config::TuningSpec tuning;
   if (adapter) {
     tuning.lora = adapter->lora;
@@ -29,7 +24,8 @@ LoadedModel::LoadedModel(const std::filesystem::path& model_folder,
   for (config::ParamSpec& param : registry) {
     param.trainable = false;
   }
-  parameters_ = std::make_unique<model::Parameters>(std::move(registry), compute_type(compute));
+  parameters_ =
+      std::make_unique<model::Parameters>(std::move(registry), ops::torch_type(compute), device);
   model::BaseWeights(model_folder).load(*parameters_);
   if (adapter) {
     model::load_adapter(adapter->folder, *parameters_);

@@ -26,7 +26,8 @@ class LoadedModel {
   /// Reads the weights of `model_folder` and, if there is one, of the adapter. UserError as
   /// model/loader.h says.
   LoadedModel(const std::filesystem::path& model_folder, const config::ModelConfig& config,
-              const std::optional<AdapterSource>& adapter, base::Dtype compute);
+              const std::optional<AdapterSource>& adapter, base::Dtype compute,
+              at::Device device = at::kCPU);
 
   [[nodiscard]] const config::ModelConfig& config() const { return *config_; }
   [[nodiscard]] model::WeightStore& store() { return *store_; }

@@ -15,7 +15,8 @@ DecoderModel::DecoderModel(const config::ModelConfig& model, WeightStore& store,
       store_(&store),
       attention_(&attention),
       policies_(std::move(policies)),
-      offload_(policies_, store.ends().embedding.device(), memory.host) {
+      offload_(policies_, store.ends().embedding.device(), memory.host),
+      head_{.norm_eps = model.rms_norm_eps, .tile_rows = memory.logits_tile_rows} {
   LONGHAUL_ASSERT(static_cast<std::int64_t>(policies_.size()) == model.num_layers,
                   "one activation policy per layer");
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
@@ -63,8 +64,8 @@ LossSum DecoderModel::forward_backward(const dist::LocalBatch& batch, double sca
   }
   offload_.before_layer();
   offload_.prefetch_below(static_cast<std::int64_t>(layers_.size()));
-  HeadBackward head = head_loss_backward(x, batch.labels, store_->ends(), model_->rms_norm_eps,
-                                         scale, has_backward(), sink);
+  HeadBackward head =
+      head_loss_backward(x, batch.labels, store_->ends(), head_, scale, has_backward(), sink);
   x.reset();
   if (head.dhidden.defined()) {
     walk_backward(std::move(head.dhidden), context, slots, sink);
@@ -154,7 +155,7 @@ void DecoderModel::sit_out_forward_backward() {
 }
 
 LossSum DecoderModel::evaluate(const dist::LocalBatch& batch) {
-  return head_loss(hidden_states(batch), batch.labels, store_->ends(), model_->rms_norm_eps);
+  return head_loss(hidden_states(batch), batch.labels, store_->ends(), head_);
 }
 
 }  // namespace longhaul::model

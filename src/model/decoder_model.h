@@ -17,8 +17,9 @@ namespace longhaul::model {
 
 /// How the passes save memory, beside the policies of the layers (plan::MemoryPlan chooses both).
 struct MemorySettings {
-  ops::HostBudget host;            // for layers that offload
-  std::int64_t mlp_tile_rows = 0;  // as in Mlp
+  ops::HostBudget host;               // for layers that offload
+  std::int64_t mlp_tile_rows = 0;     // as in Mlp
+  std::int64_t logits_tile_rows = 0;  // as in HeadSettings
 };
 
 class DecoderModel {
@@ -58,6 +59,7 @@ class DecoderModel {
   std::vector<config::LayerPolicy> policies_;
   SlotOffload offload_;
   std::vector<DecoderLayer> layers_;
+  HeadSettings head_;
   std::vector<bool> rebuilds_input_;  // second layers of D2 pairs
 };
 

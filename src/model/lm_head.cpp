@@ -41,11 +41,14 @@ at::Tensor row_index(Targets& targets, at::Device device) {
 /// Runs the head over tiles of `normed` [n, h]. With a gradient scale, `normed` receives d(normed)
 /// tile by tile and the head's weight gradient is added to `dhead` when defined.
 LossSum run_tiles(const at::Tensor& normed, const Targets& targets, const at::Tensor& head,
-                  double scale, const at::Tensor& dhead) {
+                  std::int64_t tile_rows, double scale, const at::Tensor& dhead) {
   LossSum loss;
   loss.target_tokens = targets.count();
-  const std::int64_t step = config::logits_tile_rows(
-      head.size(0), static_cast<std::int64_t>(head.element_size()), head.is_cuda());
+  const std::int64_t step =
+      tile_rows > 0
+          ? tile_rows
+          : config::logits_tile_rows(head.size(0), static_cast<std::int64_t>(head.element_size()),
+                                     head.is_cuda());
   const at::Tensor logits =
       at::empty({std::min(step, targets.count()), head.size(0)}, normed.options());
   for (std::int64_t begin = 0; begin < targets.count(); begin += step) {
@@ -73,18 +76,18 @@ LossSum run_tiles(const at::Tensor& normed, const Targets& targets, const at::Te
 }  // namespace
 
 LossSum head_loss(const at::Tensor& hidden, std::span<const std::int32_t> labels,
-                  const EndWeights& ends, double norm_eps) {
+                  const EndWeights& ends, const HeadSettings& settings) {
   Targets targets = find_targets(labels);
   if (targets.count() == 0) {
     return {};
   }
   const at::Tensor selected = at::index_select(hidden, 0, row_index(targets, hidden.device()));
-  ops::rms_norm(selected, ends.final_norm.weight, norm_eps, selected);
-  return run_tiles(selected, targets, ends.head, 0, at::Tensor());
+  ops::rms_norm(selected, ends.final_norm.weight, settings.norm_eps, selected);
+  return run_tiles(selected, targets, ends.head, settings.tile_rows, 0, at::Tensor());
 }
 
 HeadBackward head_loss_backward(const at::Tensor& hidden, std::span<const std::int32_t> labels,
-                                const EndWeights& ends, double norm_eps, double scale,
+                                const EndWeights& ends, const HeadSettings& settings, double scale,
                                 bool wants_input_gradient, GradSink& sink) {
   Targets targets = find_targets(labels);
   HeadBackward result;
@@ -99,8 +102,9 @@ HeadBackward head_loss_backward(const at::Tensor& hidden, std::span<const std::i
     const at::Tensor index = row_index(targets, hidden.device());
     const at::Tensor selected = at::index_select(hidden, 0, index);
     const at::Tensor normed = at::empty_like(selected);
-    const at::Tensor rstd = ops::rms_norm(selected, ends.final_norm.weight, norm_eps, normed);
-    result.loss = run_tiles(normed, targets, ends.head, scale, dhead);
+    const at::Tensor rstd =
+        ops::rms_norm(selected, ends.final_norm.weight, settings.norm_eps, normed);
+    result.loss = run_tiles(normed, targets, ends.head, settings.tile_rows, scale, dhead);
     at::Tensor dnorm;
     if (ends.final_norm.param >= 0) {
       dnorm = sink.accumulator(ends.final_norm.param);

@@ -20,9 +20,14 @@ struct LossSum {
   std::int64_t correct = 0;
 };
 
+struct HeadSettings {
+  double norm_eps = 0;
+  std::int64_t tile_rows = 0;  // 0: config::logits_tile_rows
+};
+
 /// Loss of `hidden` [S, h] (before the final norm) without gradients.
 LossSum head_loss(const at::Tensor& hidden, std::span<const std::int32_t> labels,
-                  const EndWeights& ends, double norm_eps);
+                  const EndWeights& ends, const HeadSettings& settings);
 
 struct HeadBackward {
   LossSum loss;
@@ -31,7 +36,7 @@ struct HeadBackward {
 /// The same with gradients: every token's loss is multiplied by `scale`. Weight gradients of a
 /// trained head and final norm go to `sink`. A rank without targets returns zeros.
 HeadBackward head_loss_backward(const at::Tensor& hidden, std::span<const std::int32_t> labels,
-                                const EndWeights& ends, double norm_eps, double scale,
+                                const EndWeights& ends, const HeadSettings& settings, double scale,
                                 bool wants_input_gradient, GradSink& sink);
 
 }  // namespace longhaul::model

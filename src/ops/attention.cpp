@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "ops/attention_views.h"
 #include "ops/backend.h"
+#include "ops/step_clock.h"
 
 namespace longhaul::ops {
 namespace {
@@ -28,6 +29,7 @@ AttentionShape grouped(const AttentionShape& shape) {
 
 AttentionOutput attention_forward(const at::Tensor& qkv, const AttentionShape& shape,
                                   std::span<const std::int32_t> cu_seqlens) {
+  const OpTimer timer(OpKind::kAttention);
   check_qkv(qkv, shape, cu_seqlens);
   return backend_of(qkv).attention_forward(qkv, grouped(shape), cu_seqlens);
 }
@@ -35,6 +37,7 @@ AttentionOutput attention_forward(const at::Tensor& qkv, const AttentionShape& s
 at::Tensor attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
                               const AttentionOutput& forward, const AttentionShape& shape,
                               std::span<const std::int32_t> cu_seqlens, at::Tensor dqkv) {
+  const OpTimer timer(OpKind::kAttention);
   check_qkv(qkv, shape, cu_seqlens);
   if (!dqkv.defined()) {
     dqkv = at::empty(qkv.sizes(), qkv.options());

@@ -1,5 +1,6 @@
 #include "ops/cuda_library.h"
 
+#include <ATen/Context.h>
 #include <dlfcn.h>
 
 #include "base/error.h"
@@ -37,6 +38,18 @@ void* cuda_symbol(const char* name) {
   void* address = ::dlsym(opened_library, name);
   LONGHAUL_ASSERT(address != nullptr, std::string(name) + " is in this program's GPU part");
   return address;
+}
+
+at::Device open_device(const config::Config& config) {
+  if (config.on_cpu()) {
+    return at::kCPU;
+  }
+  const auto gpu = static_cast<c10::DeviceIndex>(config.launch.local_rank);
+  load_cuda_backend(gpu);
+  at::Context& libtorch = at::globalContext();
+  libtorch.setDeterministicAlgorithms(config.output.deterministic, /*warn_only=*/false);
+  libtorch.setDeterministicFillUninitializedMemory(false);  // we never read such memory
+  return {at::kCUDA, gpu};
 }
 
 }  // namespace longhaul::ops

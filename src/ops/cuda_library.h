@@ -2,7 +2,11 @@
 // and without a GPU.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <filesystem>
+
+#include "config/config.h"
 
 namespace longhaul::ops {
 
@@ -14,6 +18,10 @@ std::filesystem::path cuda_library_path();
 ///
 /// Errors  SystemError when the library, libtorch's CUDA part or the driver is missing
 void load_cuda_backend(int device, const std::filesystem::path& library = {});
+
+/// The device that this process computes on. On a GPU its part of the program is loaded first;
+/// SystemError when that cannot be.
+at::Device open_device(const config::Config& config);
 
 /// A function of the shared object, which load_cuda_backend() has opened.
 ///

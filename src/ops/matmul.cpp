@@ -4,9 +4,12 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
+#include "ops/step_clock.h"
+
 namespace longhaul::ops {
 
 void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, const at::Tensor& y) {
+  const OpTimer timer(OpKind::kProducts);
   at::Tensor out = y;
   if (bias.defined()) {
     at::addmm_out(out, bias, x, w.t());
@@ -17,11 +20,13 @@ void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, co
 
 void linear_accumulate(const at::Tensor& x, const at::Tensor& w, double alpha,
                        const at::Tensor& y) {
+  const OpTimer timer(OpKind::kProducts);
   at::Tensor out = y;
   at::addmm_out(out, out, x, w.t(), /*beta=*/1, alpha);
 }
 
 void product(const at::Tensor& dy, const at::Tensor& w, double alpha, const at::Tensor& out) {
+  const OpTimer timer(OpKind::kProducts);
   at::Tensor result = out;
   if (alpha == 1) {
     at::mm_out(result, dy, w);
@@ -32,11 +37,13 @@ void product(const at::Tensor& dy, const at::Tensor& w, double alpha, const at::
 
 void product_accumulate(const at::Tensor& dy, const at::Tensor& w, double alpha,
                         const at::Tensor& out) {
+  const OpTimer timer(OpKind::kProducts);
   at::Tensor result = out;
   at::addmm_out(result, result, dy, w, /*beta=*/1, alpha);
 }
 
 at::Tensor transposed_product(const at::Tensor& dy, const at::Tensor& x) {
+  const OpTimer timer(OpKind::kProducts);
   if (dy.is_cuda() && dy.scalar_type() != at::kFloat) {
     // The GPU's product of 16-bit operands sums and delivers fp32 by itself.
     return at::mm(dy.t(), x, at::kFloat);
@@ -47,6 +54,7 @@ at::Tensor transposed_product(const at::Tensor& dy, const at::Tensor& x) {
 
 void weight_gradient(const at::Tensor& dy, const at::Tensor& x, double alpha,
                      const at::Tensor& out) {
+  const OpTimer timer(OpKind::kProducts);
   if (dy.size(0) == 0) {
     return;
   }
@@ -61,6 +69,7 @@ void weight_gradient(const at::Tensor& dy, const at::Tensor& x, double alpha,
 }
 
 void bias_gradient(const at::Tensor& dy, const at::Tensor& out) {
+  const OpTimer timer(OpKind::kElementwise);
   at::Tensor result = out;
   result.add_(at::sum(dy, {0}, /*keepdim=*/false, at::kFloat));
 }

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "ops/backend.h"
+#include "ops/step_clock.h"
 
 namespace longhaul::ops {
 namespace {
@@ -77,6 +78,7 @@ struct Launcher {
 
 at::Tensor rms_norm(const at::Tensor& x_SW, const at::Tensor& weight_W, double eps,
                     const at::Tensor& y_SW) {
+  const OpTimer timer(OpKind::kElementwise);
   const base::Dtype dtype = element_type(x_SW, "x");
   const Rows x = rows_of(x_SW, "x", dtype);
   LONGHAUL_ASSERT(weight_W.is_contiguous() && element_type(weight_W, "weight") == dtype,
@@ -108,6 +110,7 @@ at::Tensor rms_norm(const at::Tensor& x_SW, const at::Tensor& weight_W, double e
 void rms_norm_backward(const at::Tensor& dy_SW, const at::Tensor& x_SW, const at::Tensor& weight_W,
                        const at::Tensor& rstd_SG, const at::Tensor& add_SW, const at::Tensor& dx_SW,
                        const at::Tensor& dweight_W) {
+  const OpTimer timer(OpKind::kElementwise);
   const base::Dtype dtype = element_type(x_SW, "x");
   const Rows x = rows_of(x_SW, "x", dtype);
   const Rows dy = rows_of(dy_SW, "dy", dtype);
@@ -171,6 +174,7 @@ RopeTable make_rope_table(std::span<const std::int32_t> positions,
 
 void rope(const at::Tensor& x_SW, const RopeTable& table, std::int64_t head_dim,
           RopeDirection direction) {
+  const OpTimer timer(OpKind::kElementwise);
   const base::Dtype dtype = element_type(x_SW, "x");
   const Rows x = rows_of(x_SW, "x", dtype);
   LONGHAUL_ASSERT(head_dim % 2 == 0 && x.width % head_dim == 0, "x holds whole heads");
@@ -190,6 +194,7 @@ void rope(const at::Tensor& x_SW, const RopeTable& table, std::int64_t head_dim,
 }
 
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
+  const OpTimer timer(OpKind::kElementwise);
   const base::Dtype dtype = element_type(gate_up, "gate_up");
   const Rows in = rows_of(gate_up, "gate_up", dtype);
   const Rows result = rows_of(out, "out", dtype);
@@ -207,6 +212,7 @@ void swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
 
 void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up,
                      const at::Tensor& dgate_up) {
+  const OpTimer timer(OpKind::kElementwise);
   const base::Dtype dtype = element_type(gate_up, "gate_up");
   const Rows in = rows_of(gate_up, "gate_up", dtype);
   const Rows gradient = rows_of(dout, "dout", dtype);
@@ -228,6 +234,7 @@ void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up,
 
 TileLoss cross_entropy(const at::Tensor& logits_SV, std::span<const std::int32_t> labels,
                        double gradient_scale) {
+  const OpTimer timer(OpKind::kElementwise);
   const base::Dtype dtype = element_type(logits_SV, "logits");
   const Rows logits = rows_of(logits_SV, "logits", dtype);
   LONGHAUL_ASSERT(logits.rows == static_cast<std::int64_t>(labels.size()), "one label per row");
@@ -258,6 +265,7 @@ TileLoss cross_entropy(const at::Tensor& logits_SV, std::span<const std::int32_t
 
 void embedding_gather(const at::Tensor& table_VW, std::span<const std::int32_t> ids,
                       const at::Tensor& out_SW) {
+  const OpTimer timer(OpKind::kElementwise);
   const base::Dtype dtype = element_type(table_VW, "table");
   const Rows out = rows_of(out_SW, "out", dtype);
   check_shape(out, static_cast<std::int64_t>(ids.size()), table_VW.size(1), "out");
@@ -276,6 +284,7 @@ void embedding_gather(const at::Tensor& table_VW, std::span<const std::int32_t> 
 
 void embedding_scatter(const at::Tensor& dout_SW, std::span<const std::int32_t> ids,
                        const at::Tensor& dtable_VW) {
+  const OpTimer timer(OpKind::kElementwise);
   const base::Dtype dtype = element_type(dout_SW, "dout");
   const Rows dout = rows_of(dout_SW, "dout", dtype);
   check_shape(dout, static_cast<std::int64_t>(ids.size()), dtable_VW.size(1), "dout");
@@ -294,6 +303,7 @@ void embedding_scatter(const at::Tensor& dout_SW, std::span<const std::int32_t> 
 
 void dropout(const at::Tensor& x_SW, const at::Tensor& y_SW, const DropoutKeys& keys,
              std::int64_t first_column, DropoutOutput output) {
+  const OpTimer timer(OpKind::kElementwise);
   const base::Dtype dtype = element_type(x_SW, "x");
   const Rows x = rows_of(x_SW, "x", dtype);
   const Rows y = rows_of(y_SW, "y", dtype);
@@ -318,6 +328,7 @@ void dropout(const at::Tensor& x_SW, const at::Tensor& y_SW, const DropoutKeys& 
 
 void add_uniform_noise(const at::Tensor& x_SW, std::span<const std::uint64_t> row_keys,
                        std::span<const float> magnitude, std::uint64_t seed_key) {
+  const OpTimer timer(OpKind::kElementwise);
   const base::Dtype dtype = element_type(x_SW, "x");
   const Rows x = rows_of(x_SW, "x", dtype);
   LONGHAUL_ASSERT(static_cast<std::int64_t>(row_keys.size()) == x.rows &&

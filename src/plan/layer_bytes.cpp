@@ -136,9 +136,11 @@ std::int64_t backward_bytes(const Sizes& s, const config::LayerPolicy& policy,
   return std::max(mlp_stage(s, policy, form), attention_stage(s, form));
 }
 
-std::int64_t head_bytes(const Sizes& s) {
+std::int64_t head_bytes(const Sizes& s, const LayerForm& form) {
   const std::int64_t tile_rows =
-      std::min(s.targets, config::logits_tile_rows(s.vocab, s.element, s.on_gpu));
+      std::min(s.targets, form.logits_tile_rows > 0
+                              ? form.logits_tile_rows
+                              : config::logits_tile_rows(s.vocab, s.element, s.on_gpu));
   const std::int64_t widened = s.widens ? tile_rows * (s.vocab + s.hidden) * 4 : 0;
   return (s.local * 2 * s.hidden + s.targets * 2 * s.hidden + tile_rows * s.vocab) * s.element +
          widened;

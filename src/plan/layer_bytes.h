@@ -51,7 +51,7 @@ std::int64_t backward_bytes(const Sizes& sizes, const config::LayerPolicy& polic
 std::int64_t rerun_bytes(const Sizes& sizes);
 
 /// Temporaries of the LM head and the loss.
-std::int64_t head_bytes(const Sizes& sizes);
+std::int64_t head_bytes(const Sizes& sizes, const LayerForm& form);
 
 /// Seconds of one layer's forward pass: matrix products at 650 TFLOP/s, attention at 550.
 double forward_seconds(const Sizes& sizes);

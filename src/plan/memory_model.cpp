@@ -153,7 +153,7 @@ RankBytes MemoryModel::bytes(std::span<const LayerPolicy> policies, const LayerF
     bytes.host += walk.bytes(i, SlotAction::kHost);
   }
   const std::int64_t head =
-      bytes.activations + walk.travelling_below(policies.size()) + head_bytes(sizes_);
+      bytes.activations + walk.travelling_below(policies.size()) + head_bytes(sizes_, form);
   const std::int64_t rope = sizes_.row * sizes_.half_head * 2 * 4;
   bytes.working_set = rope + std::max(walk.backward_peak(form), head) - bytes.activations;
   bytes.activations += lora_bytes_;
@@ -163,7 +163,9 @@ RankBytes MemoryModel::bytes(std::span<const LayerPolicy> policies, const LayerF
 MemoryPlan MemoryModel::plan(std::vector<LayerPolicy> policies) const {
   MemoryPlan plan;
   plan.policies = std::move(policies);
-  for (const LayerForm& form : forms(request_.on_gpu, sizes_.my_kv_heads)) {
+  const std::vector<LayerForm> candidates =
+      request_.form ? std::vector{*request_.form} : forms(request_.on_gpu, sizes_.my_kv_heads);
+  for (const LayerForm& form : candidates) {
     plan.form = form;
     plan.bytes = bytes(plan.policies, form);
     plan.fits = (!request_.limit_bytes || plan.bytes.total() <= *request_.limit_bytes) &&

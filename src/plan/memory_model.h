@@ -22,7 +22,7 @@ class MemoryModel {
                                 const LayerForm& form) const;
   /// The plan under given policies, in the first form that fits: attention in 1, 2, 4 … groups up
   /// to the rank's KV heads, then the MLP in tiles of 8192 and of 2048 rows as well (on the CPU
-  /// 1024 and 256). When none fits, in the last one.
+  /// 1024 and 256), or in the one that the request names. When none fits, in the last one.
   [[nodiscard]] MemoryPlan plan(std::vector<config::LayerPolicy> policies) const;
 
  private:

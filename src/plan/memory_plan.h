@@ -30,6 +30,14 @@ struct RankBytes {
   }
 };
 
+/// How layers compute when memory is short; costs little next to re-running.
+struct LayerForm {
+  std::int64_t attention_groups = 1;  // of whole KV heads (ops::AttentionShape)
+  std::int64_t mlp_tile_rows = 0;     // rows of a tile (model::Mlp); 0: all at once
+  std::int64_t logits_tile_rows = 0;  // of the LM head; 0: config::logits_tile_rows
+  bool operator==(const LayerForm&) const = default;
+};
+
 /// What the bytes depend on.
 struct MemoryRequest {
   const config::ModelConfig* model = nullptr;
@@ -43,17 +51,11 @@ struct MemoryRequest {
   std::int64_t row_targets = 0;  // most target tokens in it
   std::string activation_policy = "auto";
   bool on_gpu = false;
+  std::optional<LayerForm> form{};            // absent: the first that fits
   std::optional<std::int64_t> limit_bytes{};  // per rank; absent: the policy is not limited
   /// Host memory for offloaded activations, per rank; absent: `auto` offloads nothing.
   std::optional<std::int64_t> host_limit_bytes{};
   double attended_length = 0;  // Σ len² / Σ len of the documents; 0: attention costs no time
-};
-
-/// How layers compute when memory is short; costs little next to re-running.
-struct LayerForm {
-  std::int64_t attention_groups = 1;  // of whole KV heads (ops::AttentionShape)
-  std::int64_t mlp_tile_rows = 0;     // rows of a tile (model::Mlp); 0: all at once
-  bool operator==(const LayerForm&) const = default;
 };
 
 struct MemoryPlan {

@@ -2,6 +2,9 @@
 
 #include <ATen/Context.h>
 #include <ATen/Generator.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <array>
@@ -25,6 +28,8 @@ constexpr double kLearningRate = 1e-4;
 constexpr std::int64_t kLongestWarmUp = 262144;
 constexpr std::int64_t kShortRow = 65536;
 constexpr double kWarmUpSeconds = 20;
+// Shorter rows have one more step for the anatomy, so that its events do not slow a measured one.
+constexpr std::int64_t kLongestExtraStep = 65536;
 
 using Clock = std::chrono::steady_clock;
 
@@ -43,11 +48,12 @@ TrainBench::TrainBench(const config::Config& config, const config::ModelConfig& 
       tuning_(config::tuning_spec(config, model)),
       dtype_(compute_dtype(config, model)),
       parameters_(config::build_registry(model, tuning_), ops::torch_type(dtype_), device,
-                  slab_scale(tuning_, dtype_, device)),
+                  slab_scale(tuning_, dtype_, device), weight_share(config, *group.world)),
       exchange_(*group.sp, config::split_heads(model.num_heads, model.num_kv_heads, config.mesh.sp),
                 model.head_dim),
       attention_(model, exchange_),
-      store_(model, parameters_, tuning_.lora ? tuning_.lora->scale() : 1.0) {}
+      store_(make_weight_store(config, model, parameters_,
+                               tuning_.lora ? tuning_.lora->scale() : 1.0, *group.world)) {}
 
 /// Norms 1, everything else small noise, equal on every rank.
 void TrainBench::reset_weights() {
@@ -58,13 +64,16 @@ void TrainBench::reset_weights() {
     if (spec.tied_to) {
       continue;
     }
-    const auto param = static_cast<std::int64_t>(i);
-    at::Tensor values = spec.trainable ? parameters_.master(param) : parameters_.compute(param);
+    // Whole on every rank, also where it then keeps its rows only: the same model in any layout.
+    const at::Tensor values = at::empty(
+        spec.shape,
+        at::TensorOptions(device_).dtype(spec.trainable ? at::kFloat : parameters_.compute_type()));
     if (spec.kind == config::ParamKind::kNorm) {
       values.fill_(1);
     } else {
       values.normal_(0, 0.02, generator);
     }
+    parameters_.assign(static_cast<std::int64_t>(i), values);
   }
   parameters_.refresh_compute();
   optimizer_.reset();  // its memory is free before the next one takes as much
@@ -101,12 +110,59 @@ void TrainBench::warm_up(const StepParts& parts, const dist::LocalBatch& shard,
   }
 }
 
+std::int64_t elementwise_bytes(const config::ModelConfig& model, std::int64_t element_bytes) {
+  const std::int64_t rotated = (model.num_heads + model.num_kv_heads) * model.head_dim;
+  return (16 * model.hidden_size + 9 * model.intermediate_size + 4 * rotated) * element_bytes;
+}
+
+/// The best of a few large copies.
+double TrainBench::copy_rate() const {
+  const std::int64_t bytes = std::int64_t{device_.is_cpu() ? 32 : 256} << 20;
+  constexpr int kCopies = 5;
+  const at::Tensor from = at::zeros({bytes}, at::TensorOptions(device_).dtype(at::kByte));
+  const at::Tensor to = at::empty_like(from);
+  double best = 0;
+  for (int i = 0; i <= kCopies; ++i) {
+    to.narrow(0, 0, 1).cpu();
+    const Clock::time_point begin = Clock::now();
+    to.copy_(from);
+    to.narrow(0, 0, 1).cpu();
+    best = i == 0 ? 0 : std::max(best, 2 * static_cast<double>(bytes) / seconds_since(begin));
+  }
+  return best;
+}
+
+StepOutcome TrainBench::dissect(const StepParts& parts, const dist::LocalBatch& shard,
+                                StepAnatomy& anatomy) {
+  if (copy_bytes_per_s_ == 0) {
+    copy_bytes_per_s_ = copy_rate();
+  }
+  ops::StepClock clock(device_);
+  const Clock::time_point begin = Clock::now();
+  const StepOutcome outcome = step(parts, shard);
+  anatomy.step_s = seconds_since(begin);
+  anatomy.seconds = clock.take();
+  anatomy.other_s = anatomy.step_s;
+  for (const double seconds : anatomy.seconds) {
+    anatomy.other_s -= seconds;
+  }
+  const auto kind = [&](ops::OpKind one) { return anatomy.seconds[static_cast<std::size_t>(one)]; };
+  const auto element = static_cast<std::int64_t>(base::dtype_bytes(dtype_));
+  const auto bytes = static_cast<double>(elementwise_bytes(model_, element) * model_.num_layers *
+                                         shard.my_tokens.size());
+  anatomy.kernels_s =
+      kind(ops::OpKind::kProducts) + kind(ops::OpKind::kAttention) + bytes / copy_bytes_per_s_;
+  return outcome;
+}
+
 void TrainBench::measure_steps(const StepParts& parts, const dist::LocalBatch& shard,
                                std::int64_t steps, TrainMeasurement& result) {
   const auto count = static_cast<double>(steps);
   for (std::int64_t i = 0; i < steps; ++i) {
     const Clock::time_point begin = Clock::now();
-    const StepOutcome outcome = step(parts, shard);
+    const bool is_dissected = i == steps - 1 && shard.row_tokens() > kLongestExtraStep;
+    const StepOutcome outcome =
+        is_dissected ? dissect(parts, shard, result.anatomy) : step(parts, shard);
     result.step_s.push_back(seconds_since(begin));
     result.exchange_s += outcome.comm_busy_s / count;
     result.exchange_bytes += outcome.comm_bytes / count;
@@ -115,8 +171,35 @@ void TrainBench::measure_steps(const StepParts& parts, const dist::LocalBatch& s
   group_.world->all_reduce_max("step times", std::span(result.step_s));
 }
 
-TrainMeasurement TrainBench::measure(std::int64_t tokens, const std::string& policy,
-                                     const MeasuringHook& hook) {
+std::vector<LadderRung> ladder_rungs(std::int64_t tokens, bool on_gpu) {
+  const std::int64_t mlp_rows = on_gpu ? 8192 : 1024;
+  std::vector<LadderRung> rungs = {
+      {"checkpoints", {tokens, "D", plan::LayerForm{.logits_tile_rows = tokens}}},
+      {"loss in tiles", {tokens, "D", plan::LayerForm{}}},
+      {"MLP in tiles", {tokens, "D", plan::LayerForm{.mlp_tile_rows = mlp_rows}}},
+      {"attention kept", {tokens, "C", plan::LayerForm{.mlp_tile_rows = mlp_rows}}}};
+  if (on_gpu) {
+    rungs.push_back({"offload", {tokens, "C+offload", plan::LayerForm{.mlp_tile_rows = mlp_rows}}});
+  }
+  rungs.push_back({"auto", {tokens, "auto"}});
+  return rungs;
+}
+
+plan::MemoryPlan TrainBench::plan_for(const TrainPoint& point, double attended_length) const {
+  return plan_rank({.config = &config_,
+                    .model = &model_,
+                    .registry = parameters_.registry(),
+                    .dtype = dtype_,
+                    .device = device_,
+                    .activation_policy = point.policy,
+                    .row_tokens = point.tokens,
+                    .attended_length = attended_length,
+                    .form = point.form},
+                   *group_.world);
+}
+
+TrainMeasurement TrainBench::measure(const TrainPoint& point, const MeasuringHook& hook) {
+  const std::int64_t tokens = point.tokens;
   const std::vector<std::int64_t> documents = bench_documents(tokens, config_.bench.packing_mean);
   TrainMeasurement result{.tokens = tokens,
                           .documents = static_cast<std::int64_t>(documents.size()),
@@ -128,21 +211,13 @@ TrainMeasurement TrainBench::measure(std::int64_t tokens, const std::string& pol
                                result.attended_length);
   exchange_.release_staging();  // of a longer row
   reset_weights();
-  result.plan = plan_rank({.config = &config_,
-                           .model = &model_,
-                           .registry = parameters_.registry(),
-                           .dtype = dtype_,
-                           .device = device_,
-                           .activation_policy = policy,
-                           .row_tokens = tokens,
-                           .attended_length = result.attended_length},
-                          *group_.world);
+  result.plan = plan_for(point, result.attended_length);
+  if (point.form && !result.plan.fits) {
+    return result;
+  }
   attention_.set_head_groups(result.plan.form.attention_groups);
-  model::DecoderModel decoder(
-      model_, store_, attention_, result.plan.policies,
-      model::MemorySettings{
-          .host = {.planned_bytes = result.plan.bytes.host, .largest_row = tokens},
-          .mlp_tile_rows = result.plan.form.mlp_tile_rows});
+  model::DecoderModel decoder(model_, *store_, attention_, result.plan.policies,
+                              memory_settings(result.plan, tokens));
   const StepParts parts{.config = &config_,
                         .world = group_.world.get(),
                         .sp = group_.sp.get(),
@@ -169,6 +244,9 @@ TrainMeasurement TrainBench::measure(std::int64_t tokens, const std::string& pol
   result.memory.peak_bytes = static_cast<std::int64_t>(most[0]);
   result.memory.peak_reserved_bytes = static_cast<std::int64_t>(most[1]);
   result.host_bytes = static_cast<std::int64_t>(most[2]);
+  if (tokens <= kLongestExtraStep) {
+    dissect(parts, shard, result.anatomy);
+  }
   return result;
 }
 

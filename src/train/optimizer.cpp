@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ops/backend.h"
+#include "ops/step_clock.h"
 
 namespace longhaul::train {
 
@@ -24,6 +25,7 @@ AdamW::AdamW(model::Parameters& parameters, AdamWOptions options)
 }
 
 void AdamW::step(double learning_rate, double gradient_factor) {
+  const ops::OpTimer timer(ops::OpKind::kOptimizer);
   ++steps_done_;
   const auto t = static_cast<double>(steps_done_);
   kernels::AdamW args{.learning_rate = learning_rate,

@@ -1,6 +1,5 @@
 #include "train/rank_setup.h"
 
-#include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +8,8 @@
 #include "base/error.h"
 #include "config/sharding.h"
 #include "metrics/memory.h"
+#include "model/sharded_weight_store.h"
 #include "ops/backend.h"
-#include "ops/cuda_library.h"
 #include "plan/run_plan.h"
 
 namespace longhaul::train {
@@ -34,23 +33,35 @@ std::int64_t host_limit_bytes(const config::Config& config) {
   return host / std::max<std::int64_t>(1, config.launch.local_ranks);
 }
 
-at::Device open_device(const config::Config& config) {
-  if (config.on_cpu()) {
-    return at::kCPU;
-  }
-  const auto gpu = static_cast<c10::DeviceIndex>(config.launch.local_rank);
-  ops::load_cuda_backend(gpu);
-  at::Context& libtorch = at::globalContext();
-  libtorch.setDeterministicAlgorithms(config.output.deterministic, /*warn_only=*/false);
-  libtorch.setDeterministicFillUninitializedMemory(false);  // we never read such memory
-  return {at::kCUDA, gpu};
-}
-
 std::optional<double> slab_scale(const config::TuningSpec& tuning, base::Dtype dtype,
                                  at::Device device) {
   const bool pays = !device.is_cpu() && dtype != base::Dtype::kFloat32;
   return pays && tuning.lora && tuning.lora->dropout == 0 ? std::optional(tuning.lora->scale())
                                                           : std::nullopt;
+}
+
+std::optional<model::RankShare> weight_share(const config::Config& config,
+                                             const dist::Communicator& world) {
+  return config::shards_weights(config)
+             ? std::optional(model::RankShare{world.rank(), world.size()})
+             : std::nullopt;
+}
+
+std::unique_ptr<model::WeightStore> make_weight_store(const config::Config& config,
+                                                      const config::ModelConfig& model,
+                                                      const model::Parameters& parameters,
+                                                      double lora_scale,
+                                                      dist::Communicator& world) {
+  if (config::shards_weights(config)) {
+    return std::make_unique<model::ShardedWeightStore>(model, parameters, lora_scale, world);
+  }
+  return std::make_unique<model::ResidentWeightStore>(model, parameters, lora_scale);
+}
+
+model::MemorySettings memory_settings(const plan::MemoryPlan& plan, std::int64_t largest_row) {
+  return {.host = {.planned_bytes = plan.bytes.host, .largest_row = largest_row},
+          .mlp_tile_rows = plan.form.mlp_tile_rows,
+          .logits_tile_rows = plan.form.logits_tile_rows};
 }
 
 plan::MemoryPlan plan_rank(const RankPlanRequest& request, dist::Communicator& world) {
@@ -69,10 +80,11 @@ plan::MemoryPlan plan_rank(const RankPlanRequest& request, dist::Communicator& w
        .row_targets = request.row_tokens,
        .activation_policy = request.activation_policy,
        .on_gpu = !request.device.is_cpu(),
+       .form = request.form,
        .limit_bytes = static_cast<std::int64_t>(-limits[0]),
        .host_limit_bytes = host_limit,
        .attended_length = request.attended_length});
-  if (plan.bytes.host > host_limit) {
+  if (plan.bytes.host > host_limit && !request.form) {
     throw base::SystemError(
         {.where = "--activation_policy " + request.activation_policy,
          .what = fmt::format("offloaded activations need {} of host memory per rank",

@@ -10,18 +10,18 @@
 #include "base/error.h"
 #include "base/path_state.h"
 #include "config/options.h"
-#include "config/sharding.h"
 #include "config/version.h"
 #include "data/batch_builder.h"
 #include "dist/process_group.h"
 #include "dist/ulysses.h"
 #include "model/decoder_model.h"
 #include "model/loader.h"
-#include "model/sharded_weight_store.h"
+#include "ops/cuda_library.h"
 #include "ops/memory.h"
 #include "ops/scalar_type.h"
 #include "plan/memory_plan.h"
 #include "train/checkpoint_files.h"
+#include "train/rank_agreement.h"
 #include "train/rank_setup.h"
 #include "train/run_folder.h"
 #include "train/run_setup.h"
@@ -44,10 +44,11 @@ class Run {
   RunResult execute() {
     check_output();
     prepare_data();
-    device_ = open_device(config_);
+    device_ = ops::open_device(config_);
     connect();
     build_model();
     const std::int64_t start_step = resume();
+    check_ranks_read_the_same(start_step);
     open_run_folder(start_step);
     return train_from(start_step);
   }
@@ -88,8 +89,9 @@ class Run {
 
   void connect() {
     surroundings_.hooks.activity("connect the ranks");
-    group_ =
-        dist::make_process_group(config_.launch, config_.mesh, surroundings_.observer, device_);
+    auto world = dist::open_world(config_.launch, surroundings_.observer, device_);
+    check_options_agree(config_, *world);
+    group_ = dist::make_process_group(std::move(world), config_.mesh);
   }
 
   void build_model() {
@@ -99,10 +101,9 @@ class Run {
         config::build_registry(model_config_, tuning_.spec);
     weights_.emplace(config_.model.model);
     weights_->check(registry);
-    const model::RankShare share{group_.world->rank(), group_.world->size()};
-    parameters_ = std::make_unique<model::Parameters>(
-        registry, ops::torch_type(dtype), device_, slab_scale(tuning_.spec, dtype, device_),
-        config::shards_weights(config_) ? std::optional(share) : std::nullopt);
+    parameters_ = std::make_unique<model::Parameters>(registry, ops::torch_type(dtype), device_,
+                                                      slab_scale(tuning_.spec, dtype, device_),
+                                                      weight_share(config_, *group_.world));
     make_plan(dtype);
     weights_->load(*parameters_);
     if (!config_.tuning.adapters.empty()) {
@@ -124,21 +125,11 @@ class Run {
         model_config_.head_dim);
     attention_ = std::make_unique<model::UlyssesAttention>(model_config_, *exchange_);
     attention_->set_head_groups(plan_.form.attention_groups);
-    store_ = make_store();
+    store_ = make_weight_store(config_, model_config_, *parameters_,
+                               tuning_.spec.lora ? tuning_.spec.lora->scale() : 1.0, *group_.world);
     decoder_ = std::make_unique<model::DecoderModel>(
         model_config_, *store_, *attention_, plan_.policies,
-        model::MemorySettings{.host = {.planned_bytes = plan_.bytes.host,
-                                       .largest_row = schedule_->largest_batch_tokens()},
-                              .mlp_tile_rows = plan_.form.mlp_tile_rows});
-  }
-
-  [[nodiscard]] std::unique_ptr<model::WeightStore> make_store() const {
-    const double lora_scale = tuning_.spec.lora ? tuning_.spec.lora->scale() : 1.0;
-    if (config::shards_weights(config_)) {
-      return std::make_unique<model::ShardedWeightStore>(model_config_, *parameters_, lora_scale,
-                                                         *group_.world);
-    }
-    return std::make_unique<model::ResidentWeightStore>(model_config_, *parameters_, lora_scale);
+        memory_settings(plan_, schedule_->largest_batch_tokens()));
   }
 
   void make_plan(base::Dtype dtype) {
@@ -155,6 +146,13 @@ class Run {
 
   [[nodiscard]] double lora_dropout() const {
     return tuning_.spec.lora ? tuning_.spec.lora->dropout : 0.0;
+  }
+
+  /// Files may differ from host to host though they have the same names.
+  void check_ranks_read_the_same(std::int64_t start_step) const {
+    base::OrderedJson contents = identity_;
+    contents["step of the checkpoint"] = start_step;
+    check_contents_agree(contents, *group_.world);
   }
 
   /// Step to go on from; 0 for a fresh run.

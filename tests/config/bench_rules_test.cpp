@@ -47,7 +47,7 @@ TEST(BenchRules, AttentionTakesTheHeadsOfOneOfSeveralRanks) {
 
 TEST(BenchRules, PartAndShapeAreAskedFor) {
   const std::string nothing = faults_of({});
-  EXPECT_THAT(nothing, HasSubstr("expected train, attention or exchange"));
+  EXPECT_THAT(nothing, HasSubstr("expected train, ladder, attention or exchange"));
   EXPECT_THAT(nothing, HasSubstr("--shape: missing, and so is --model"));
   EXPECT_THAT(faults_of({"atention", "--shape", "lama3.1-8b"}),
               HasSubstr("Did you mean longhaul bench attention?"));

@@ -34,7 +34,7 @@ TEST(Help, ListsTheOptionsOfOneCommandOnly) {
 
 TEST(Help, NamesThePartsOfBench) {
   EXPECT_THAT(command_help(Command::kBench),
-              HasSubstr("Usage: longhaul bench train|attention|exchange [OPTIONS.yaml"));
+              HasSubstr("Usage: longhaul bench train|ladder|attention|exchange [OPTIONS.yaml"));
 }
 
 TEST(Help, SaysWhichCommandsAreNotThereYet) {

@@ -207,7 +207,7 @@ TEST(Rules, WhatGpuRanksDoNotDoYetIsRefused) {
   EXPECT_THAT(device_faults({"--attn_impl", "eager"}, bf16, 1), HasSubstr("not available yet"));
   EXPECT_THAT(device_faults({"--use_flash_attn", "false"}, bf16, 1), HasSubstr("--use_flash_attn"));
   EXPECT_THAT(device_faults({}, base::Dtype::kFloat16, 1),
-              HasSubstr("float16 training is not available yet"));
+              HasSubstr("float16 is not available yet on GPUs"));
   for (const Command command : {Command::kSft, Command::kPlan}) {
     EXPECT_EQ(device_faults({"--activation_policy", "D+offload"}, bf16, 1, command), "");
   }

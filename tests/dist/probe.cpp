@@ -218,8 +218,9 @@ dist::ProcessGroup make_group(cli::RankSession& session, const Options& options)
   if (on_gpu) {
     ops::load_cuda_backend(static_cast<int>(info.local_rank), options.text("library"));
   }
-  return dist::make_process_group(info, {.dp = info.ranks / sp, .sp = sp}, &session.status(),
-                                  on_gpu ? at::kCUDA : at::kCPU);
+  return dist::make_process_group(
+      dist::open_world(info, &session.status(), on_gpu ? at::kCUDA : at::kCPU),
+      {.dp = info.ranks / sp, .sp = sp});
 }
 
 int run_rank(cli::RankSession& session, const Options& options) {

@@ -54,7 +54,7 @@ TEST(ProcessGroup, CutsTheWorldByTheMesh) {
 }
 
 TEST(ProcessGroup, OfOneRankNeedsNoTransport) {
-  const ProcessGroup group = make_process_group(config::LaunchInfo{}, config::Mesh{});
+  const ProcessGroup group = make_process_group(open_world(config::LaunchInfo{}), config::Mesh{});
   EXPECT_EQ(group.world->size(), 1);
   EXPECT_EQ(group.sp->size(), 1);
   EXPECT_EQ(group.dp->size(), 1);

@@ -17,6 +17,7 @@ using testing::RecordingSink;
 using text::kNoLabel;
 
 constexpr double kEps = 1e-5;
+constexpr model::HeadSettings kSettings{.norm_eps = kEps};
 enum : std::int64_t { kEmbedding = 0, kNorm = 1, kHead = 2 };
 
 model::EndWeights make_ends(std::int64_t vocab, std::int64_t hidden) {
@@ -80,7 +81,7 @@ TEST(LmHead, LossAndGradientsEqualAutograd) {
   const Oracle want(hidden, labels, ends, 0.2);
   RecordingSink sink = make_sink(ends);
   const model::HeadBackward got =
-      model::head_loss_backward(hidden, labels, ends, kEps, 0.2, true, sink);
+      model::head_loss_backward(hidden, labels, ends, kSettings, 0.2, true, sink);
   EXPECT_EQ(got.loss.target_tokens, 5);
   EXPECT_EQ(got.loss.correct, want.correct);
   EXPECT_NEAR(got.loss.sum, want.sum, 1e-6 * want.sum);
@@ -89,7 +90,7 @@ TEST(LmHead, LossAndGradientsEqualAutograd) {
   expect_near(sink.sums().at(kHead), want.head.grad(), 5e-6);
   EXPECT_TRUE(got.dhidden.select(0, 0).eq(0).all().item<bool>());  // no target, no gradient
   EXPECT_TRUE(got.dhidden.select(0, 7).eq(0).all().item<bool>());
-  const model::LossSum alone = model::head_loss(hidden, labels, ends, kEps);
+  const model::LossSum alone = model::head_loss(hidden, labels, ends, kSettings);
   EXPECT_EQ(alone.sum, got.loss.sum);
   EXPECT_EQ(alone.correct, got.loss.correct);
   EXPECT_EQ(alone.target_tokens, got.loss.target_tokens);
@@ -102,12 +103,12 @@ TEST(LmHead, GradientEqualsFiniteDifferencesOfTheLossAlone) {
   const std::vector<std::int32_t> labels = {3, kNoLabel, 16, 0};
   RecordingSink sink = make_sink(ends);
   const model::HeadBackward got =
-      model::head_loss_backward(hidden, labels, ends, kEps, 1, true, sink);
+      model::head_loss_backward(hidden, labels, ends, kSettings, 1, true, sink);
   const double step = 1e-2;
   for (int direction = 0; direction < 5; ++direction) {
     const at::Tensor d = at::randn({4, 6});
-    const double up = model::head_loss(hidden + d * step, labels, ends, kEps).sum;
-    const double down = model::head_loss(hidden - d * step, labels, ends, kEps).sum;
+    const double up = model::head_loss(hidden + d * step, labels, ends, kSettings).sum;
+    const double down = model::head_loss(hidden - d * step, labels, ends, kSettings).sum;
     const double slope = (got.dhidden * d).sum().item<double>();
     EXPECT_NEAR((up - down) / (2 * step), slope, 2e-3 * std::max(1.0, std::abs(slope)));
   }
@@ -127,7 +128,7 @@ TEST(LmHead, BordersOfTilesDoNotShow) {
   labels[4] = kNoLabel;
   RecordingSink whole = make_sink(ends);
   const model::HeadBackward all =
-      model::head_loss_backward(hidden, labels, ends, kEps, 0.5, true, whole);
+      model::head_loss_backward(hidden, labels, ends, kSettings, 0.5, true, whole);
   EXPECT_EQ(all.loss.target_tokens, 35);
   RecordingSink parts = make_sink(ends);
   double sum = 0;
@@ -135,8 +136,8 @@ TEST(LmHead, BordersOfTilesDoNotShow) {
   std::vector<at::Tensor> dhidden;
   for (std::int64_t begin = 0; begin < 36; begin += 9) {
     const auto mine = std::span(labels).subspan(static_cast<std::size_t>(begin), 9);
-    const model::HeadBackward part =
-        model::head_loss_backward(hidden.narrow(0, begin, 9), mine, ends, kEps, 0.5, true, parts);
+    const model::HeadBackward part = model::head_loss_backward(hidden.narrow(0, begin, 9), mine,
+                                                               ends, kSettings, 0.5, true, parts);
     sum += part.loss.sum;
     correct += part.loss.correct;
     dhidden.push_back(part.dhidden);
@@ -146,6 +147,12 @@ TEST(LmHead, BordersOfTilesDoNotShow) {
   expect_near(all.dhidden, at::cat(dhidden, 0), 2e-6);
   expect_near(whole.sums().at(kHead), parts.sums().at(kHead), 2e-6);
   expect_near(whole.sums().at(kNorm), parts.sums().at(kNorm), 2e-5);
+
+  RecordingSink one_tile = make_sink(ends);
+  const model::HeadBackward untiled = model::head_loss_backward(
+      hidden, labels, ends, {.norm_eps = kEps, .tile_rows = 35}, 0.5, true, one_tile);
+  EXPECT_NEAR(all.loss.sum, untiled.loss.sum, 1e-7 * sum);
+  expect_near(all.dhidden, untiled.dhidden, 2e-6);
 }
 
 TEST(LmHead, WithoutTargetsEverythingIsZero) {
@@ -156,7 +163,7 @@ TEST(LmHead, WithoutTargetsEverythingIsZero) {
     const std::vector<std::int32_t> labels(static_cast<std::size_t>(rows), kNoLabel);
     RecordingSink sink = make_sink(ends);
     const model::HeadBackward got =
-        model::head_loss_backward(hidden, labels, ends, kEps, 0.1, true, sink);
+        model::head_loss_backward(hidden, labels, ends, kSettings, 0.1, true, sink);
     EXPECT_EQ(got.loss.sum, 0);
     EXPECT_EQ(got.loss.target_tokens, 0);
     EXPECT_TRUE(got.dhidden.eq(0).all().item<bool>());
@@ -165,7 +172,7 @@ TEST(LmHead, WithoutTargetsEverythingIsZero) {
     }
     EXPECT_EQ(sink.finished_counts().at(kHead), 1);
     EXPECT_EQ(sink.finished_counts().at(kNorm), 1);
-    EXPECT_EQ(model::head_loss(hidden, labels, ends, kEps).sum, 0);
+    EXPECT_EQ(model::head_loss(hidden, labels, ends, kSettings).sum, 0);
   }
 }
 
@@ -177,13 +184,13 @@ TEST(LmHead, MakesOnlyTheGradientsThatAreWanted) {
   ends.head_param = -1;
   ends.final_norm.param = -1;
   RecordingSink nothing({});
-  EXPECT_TRUE(
-      model::head_loss_backward(hidden, labels, ends, kEps, 1, true, nothing).dhidden.defined());
+  EXPECT_TRUE(model::head_loss_backward(hidden, labels, ends, kSettings, 1, true, nothing)
+                  .dhidden.defined());
   EXPECT_TRUE(nothing.sums().empty());
   ends.final_norm.param = kNorm;
   RecordingSink norm = make_sink(ends);
   EXPECT_FALSE(
-      model::head_loss_backward(hidden, labels, ends, kEps, 1, false, norm).dhidden.defined());
+      model::head_loss_backward(hidden, labels, ends, kSettings, 1, false, norm).dhidden.defined());
   const Oracle want(hidden, labels, ends, 1);
   expect_near(norm.sums().at(kNorm), want.norm.grad(), 5e-6);
 }
@@ -194,8 +201,8 @@ TEST(LmHead, ATiedHeadIsNotFinishedBeforeTheEmbedding) {
   ends.embedding_param = kEmbedding;
   ends.head_param = kEmbedding;
   RecordingSink sink = make_sink(ends);
-  model::head_loss_backward(at::randn({2, 5}), std::vector<std::int32_t>{1, 2}, ends, kEps, 1, true,
-                            sink);
+  model::head_loss_backward(at::randn({2, 5}), std::vector<std::int32_t>{1, 2}, ends, kSettings, 1,
+                            true, sink);
   EXPECT_FALSE(sink.finished_counts().contains(kEmbedding));
   EXPECT_GT(sink.sums().at(kEmbedding).abs().sum().item<double>(), 0);
 }
@@ -213,7 +220,7 @@ TEST(LmHead, InBfloat16StaysNearTheExactLoss) {
   const Oracle want(hidden, labels, ends, 1);
   RecordingSink sink = make_sink(ends);
   const model::HeadBackward got =
-      model::head_loss_backward(hidden, labels, ends, kEps, 1, true, sink);
+      model::head_loss_backward(hidden, labels, ends, kSettings, 1, true, sink);
   EXPECT_NEAR(got.loss.sum, want.sum, 5e-3 * want.sum);
   EXPECT_EQ(sink.sums().at(kHead).scalar_type(), at::kFloat);
   expect_near(sink.sums().at(kHead), want.head.grad(), 0.03);

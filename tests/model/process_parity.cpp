@@ -127,8 +127,8 @@ int run(std::vector<std::string> words) {
     fmt::print(stderr, "{} ranks instead of {}\n", launch.ranks, layout.sp * layout.dp);
     return 1;
   }
-  const dist::ProcessGroup group =
-      dist::make_process_group(launch, {.dp = layout.dp, .sp = layout.sp}, nullptr, device);
+  const dist::ProcessGroup group = dist::make_process_group(
+      dist::open_world(launch, nullptr, device), {.dp = layout.dp, .sp = layout.sp});
   if (is_exchange) {
     return check_exchange(*group.world, device);
   }

@@ -22,5 +22,11 @@ TEST(CudaLibrary, ThatIsSomethingElseIsABug) {
   EXPECT_THROW(load_cuda_backend(0, "libm.so.6"), base::InternalError);
 }
 
+TEST(CudaLibrary, CpuRanksNeedNoDeviceToBeOpened) {
+  config::Config config;
+  config.model.device = config::DeviceChoice::kCpu;
+  EXPECT_TRUE(open_device(config).is_cpu());
+}
+
 }  // namespace
 }  // namespace longhaul::ops

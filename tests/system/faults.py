@@ -7,7 +7,8 @@ usage: faults.py LONGHAUL WORK_FOLDER
 - threads sleep soon when they wait, so that runs beside others stay fast (on more than one core);
 - the reader of standard output goes away: training goes on to its last checkpoint;
 - a file-size limit (`ulimit -f`) stops a checkpoint: exit status 3, one line, and resuming from the one before works;
-- a run folder that cannot be written: exit status 3 before the first step.
+- a run folder that cannot be written: exit status 3 before the first step;
+- ranks with different options or data: exit status 2, one line names them, nothing is written.
 """
 
 import json
@@ -197,6 +198,32 @@ def unwritable(longhaul, work):
     print(f"unwritable folder: {lines[0]}")
 
 
+def options_differ(longhaul, work):
+    """Ranks started by hand, as on two hosts, with different options or different data."""
+    other = work / "other_chats.jsonl"
+    other.write_text((work / "chats.jsonl").read_text().replace(" cat", " dog"))
+    common = ["--model", work / "model", "--max_length", 400, "--cache_dir", work / "cache"]
+    common += ["--torch_dtype", "float32", "--sequence_parallel_size", 2, "--output_dir", work / "differ"]
+    cases = {
+        "--learning_rate: differs between the ranks": [["--learning_rate", "1e-4"], ["--learning_rate", "2e-4"]],
+        "--sequence_parallel_size: differs between the ranks": [[], ["--sequence_parallel_size", 1]],
+        "data: differs between the ranks": [[], ["--dataset", other]],
+    }
+    for message, both in cases.items():
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+        for rank, own in enumerate(both):
+            command += [":"] if rank else []
+            command += ["-np", 1, longhaul, "sft", "--dataset", work / "chats.jsonl", *common, *own]
+        environment = dict(os.environ, OMP_NUM_THREADS="1")
+        job = subprocess.run([str(w) for w in command], env=environment, capture_output=True, text=True, timeout=120)
+        lines = [line for line in job.stderr.splitlines() if line.startswith("longhaul: error: ")]
+        if job.returncode != 2 or len(lines) != 1 or message not in lines[0]:
+            raise SystemExit(f"{message}: status {job.returncode}, stderr:\n{job.stderr}")
+        print(lines[0])
+    if (work / "differ").exists():
+        raise SystemExit("ranks that differ wrote a run folder")
+
+
 def main():
     longhaul, work = sys.argv[1], pathlib.Path(sys.argv[2])
     shutil.rmtree(work, ignore_errors=True)
@@ -212,6 +239,7 @@ def main():
         reader_gone(longhaul, work, ranks)
     file_limit(longhaul, work)
     unwritable(longhaul, work)
+    options_differ(longhaul, work)
     shutil.rmtree(work)
 
 

@@ -49,7 +49,7 @@ std::vector<TrainMeasurement> measure(int ranks, const Words& policies, Words ex
     const dist::ProcessGroup group = dist::make_process_group(world.split(0), config.mesh);
     TrainBench bench(config, model, group, at::kCPU);
     for (const std::string& policy : policies) {
-      const TrainMeasurement one = bench.measure(50, policy);
+      const TrainMeasurement one = bench.measure({.tokens = 50, .policy = policy});
       if (world.rank() == 0) {
         result.push_back(one);
       }
@@ -78,6 +78,57 @@ TEST(TrainBench, EveryMeasurementStartsFromTheSameState) {
   EXPECT_LT(results[1].plan.bytes.activations, results[0].plan.bytes.activations);
 }
 
+/// The same model, whatever each rank holds of it.
+TEST(TrainBench, ShardedWeightsGiveTheSameLoss) {
+  for (const int ranks : {2, 3}) {
+    const TrainMeasurement whole = measure(ranks, {"A"}).front();
+    const TrainMeasurement sharded = measure(ranks, {"A"}, {"--fsdp", "fsdp2"}).front();
+    EXPECT_EQ(sharded.loss, whole.loss) << ranks;
+    // Of two layers both are gathered at a time: a rank holds more than the whole.
+    EXPECT_GT(sharded.plan.bytes.weights, whole.plan.bytes.weights);
+  }
+}
+
+TEST(TrainBench, EachRungOfTheLadderIsTheSameStep) {
+  const config::Config config = bench_config(2, {"--shape", "tiny"});
+  const config::ModelConfig model = small_model();
+  std::vector<TrainMeasurement> results;
+  dist::run_ranks(2, [&](dist::Communicator& world) {
+    const dist::ProcessGroup group = dist::make_process_group(world.split(0), config.mesh);
+    TrainBench bench(config, model, group, at::kCPU);
+    for (const LadderRung& rung : ladder_rungs(50, /*on_gpu=*/false)) {
+      const TrainMeasurement one = bench.measure(rung.point);
+      if (world.rank() == 0) {
+        results.push_back(one);
+      }
+    }
+  });
+  ASSERT_EQ(results.size(), 5U);
+  for (const TrainMeasurement& result : results) {
+    EXPECT_NEAR(result.loss, results.front().loss, 1e-6 * result.loss);
+    EXPECT_FALSE(result.step_s.empty());
+  }
+  EXPECT_EQ(results[0].plan.form.logits_tile_rows, 50);
+  EXPECT_GT(results[2].plan.form.mlp_tile_rows, 0);
+  EXPECT_GT(results[3].plan.bytes.activations, results[2].plan.bytes.activations);
+  EXPECT_EQ(ladder_rungs(50, /*on_gpu=*/true).size(), 6U);
+}
+
+TEST(TrainBench, AFormThatDoesNotFitIsPlannedOnly) {
+  const config::Config config =
+      bench_config(1, {"--shape", "tiny", "--host_memory_limit", "100000"});
+  const config::ModelConfig model = small_model();
+  dist::run_ranks(1, [&](dist::Communicator& world) {
+    const dist::ProcessGroup group = dist::make_process_group(world.split(0), config.mesh);
+    TrainBench bench(config, model, group, at::kCPU);
+    const TrainMeasurement result =
+        bench.measure({.tokens = 50, .policy = "A", .form = plan::LayerForm{}});
+    EXPECT_TRUE(result.step_s.empty());
+    EXPECT_FALSE(result.plan.fits);
+    EXPECT_GT(result.plan.bytes.total(), 100000);
+  });
+}
+
 TEST(TrainBench, CountsWhatRan) {
   const TrainMeasurement two = measure(2, {"A"}).front();
   EXPECT_EQ(two.tokens, 50);
@@ -92,6 +143,22 @@ TEST(TrainBench, CountsWhatRan) {
   EXPECT_LT(two.exchange_bytes, 1.3 * least);
   EXPECT_GT(two.exchange_s, 0);
   EXPECT_EQ(measure(1, {"A"}).front().exchange_bytes, 0);
+  double sum = two.anatomy.other_s;
+  for (std::size_t kind = 0; kind < ops::kOpKinds.size(); ++kind) {
+    EXPECT_TRUE(two.anatomy.seconds[kind] > 0 || ops::kOpKinds[kind] == "exchange");
+    sum += two.anatomy.seconds[kind];
+  }
+  EXPECT_NEAR(sum, two.anatomy.step_s, 1e-9);
+  EXPECT_GT(two.anatomy.kernels_s, 0);
+  EXPECT_LT(two.anatomy.kernels_s, two.anatomy.step_s);
+  config::ModelConfig qwen;
+  qwen.hidden_size = 3584;
+  qwen.num_heads = 28;
+  qwen.num_kv_heads = 4;
+  qwen.head_dim = 128;
+  qwen.intermediate_size = 18944;
+  // A layer of Qwen2.5-7B in bf16; 478 KB were counted by hand.
+  EXPECT_NEAR(static_cast<double>(elementwise_bytes(qwen, 2)), 478e3, 15e3);
 }
 
 TEST(TrainBench, FlopsFollowTheDocumentsAndTheTuning) {
@@ -116,7 +183,8 @@ TEST(TrainBench, TheHookSurroundsTheMeasuredSteps) {
   dist::run_ranks(1, [&](dist::Communicator& world) {
     const dist::ProcessGroup group = dist::make_process_group(world.split(0), config.mesh);
     TrainBench bench(config, model, group, at::kCPU);
-    bench.measure(8, "A", [&](bool is_measuring) { calls.push_back(is_measuring); });
+    bench.measure({.tokens = 8, .policy = "A"},
+                  [&](bool is_measuring) { calls.push_back(is_measuring); });
   });
   EXPECT_EQ(calls, (std::vector<bool>{true, false}));
 }

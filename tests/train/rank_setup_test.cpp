@@ -25,12 +25,6 @@ TEST(RankSetup, SlabsAreForGpusIn16BitsWithoutDropout) {
   EXPECT_FALSE(slab_scale({.full = true}, base::Dtype::kBFloat16, gpu));
 }
 
-TEST(RankSetup, CpuRanksNeedNoDeviceToBeOpened) {
-  config::Config config;
-  config.model.device = config::DeviceChoice::kCpu;
-  EXPECT_TRUE(open_device(config).is_cpu());
-}
-
 class PlanRank : public ::testing::Test {
  protected:
   [[nodiscard]] plan::MemoryPlan plan_with(std::int64_t host_bytes, const std::string& policy,

@@ -113,11 +113,12 @@ class NcclCommunicator final : public Communicator {
 
   [[nodiscard]] const CommCounters& counters() const override {
     watch_->settle();
-    return account_->counters;
+    watch_->change(*account_, [&](const CommCounters& now) { seen_ = now; });
+    return seen_;
   }
   void reset_counters() override {
     watch_->settle();
-    account_->counters = {};
+    watch_->change(*account_, [](CommCounters& now) { now = {}; });
   }
 
  private:
@@ -140,8 +141,10 @@ class NcclCommunicator final : public Communicator {
     enqueue();
     watch_->enqueued(std::move(pending), stream());
   }
+  /// Whether every peer gets a block of its own or all get the first.
+  enum class SendBlocks { kOneForEach, kOneForAll };
   void exchange_blocks(std::string_view name, const std::byte* send, Sizes send_bytes,
-                       std::byte* receive, Sizes receive_bytes) const;
+                       std::byte* receive, Sizes receive_bytes, SendBlocks blocks) const;
   /// Runs `action(device_send, device_receive)` on copies of host memory and waits for the result.
   template <typename Action>
   void through_device(std::string_view name, const void* send, std::int64_t send_bytes,
@@ -154,6 +157,7 @@ class NcclCommunicator final : public Communicator {
   int size_;
   bool is_world_;
   std::shared_ptr<NcclWatch::Account> account_ = std::make_shared<NcclWatch::Account>();
+  mutable CommCounters seen_;  // as counters() last gave them
 };
 
 /// Every rank's block to every rank; empty ones take no message, as both sides know.
@@ -179,7 +183,7 @@ void NcclCommunicator::exchange_blocks(std::string_view name, const std::byte* s
         check(ncclRecv(receive, in, ncclUint8, peer, comm_, on), name);
       }
     }
-    send += out;
+    send += blocks == SendBlocks::kOneForEach ? out : 0;
     receive += in;
   }
   check(ncclGroupEnd(), name);
@@ -213,11 +217,16 @@ void NcclCommunicator::all_to_all(std::string_view name, const void* send, Sizes
                   "all_to_all takes one size per rank");
   const auto mine = static_cast<std::size_t>(rank_);
   const auto exchange = [&](const std::byte* from, std::byte* to) {
-    run(name, true, [&] { exchange_blocks(name, from, send_bytes, to, receive_bytes); });
+    run(name, true, [&] {
+      exchange_blocks(name, from, send_bytes, to, receive_bytes, SendBlocks::kOneForEach);
+    });
   };
-  account_->counters.exchange_bytes += sum_of(send_bytes) - send_bytes[mine];
-  if (sum_of(send_bytes) + sum_of(receive_bytes) == 0) {
-    ++account_->counters.num_exchanges;  // no peer expects anything of this rank either
+  const bool is_empty = sum_of(send_bytes) + sum_of(receive_bytes) == 0;
+  watch_->change(*account_, [&](CommCounters& now) {
+    now.exchange_bytes += sum_of(send_bytes) - send_bytes[mine];
+    now.num_exchanges += is_empty ? 1 : 0;
+  });
+  if (is_empty) {  // no peer expects anything of this rank either
     return;
   }
   const bool is_host = (sum_of(send_bytes) > 0 && !is_on_device(send)) ||
@@ -231,28 +240,9 @@ void NcclCommunicator::all_to_all(std::string_view name, const void* send, Sizes
 
 void NcclCommunicator::gather(std::string_view name, const std::byte* send, std::byte* receive,
                               Sizes bytes) {
-  const auto mine = static_cast<std::size_t>(bytes[static_cast<std::size_t>(rank_)]);
-  run(name, false, [&] {
-    const cudaStream_t on = stream();
-    check(ncclGroupStart(), name);
-    for (int peer = 0; peer < size_; ++peer) {
-      const auto in = static_cast<std::size_t>(bytes[static_cast<std::size_t>(peer)]);
-      if (peer == rank_) {
-        if (in > 0 && send != receive) {
-          check_cuda(cudaMemcpyAsync(receive, send, in, cudaMemcpyDeviceToDevice, on), name);
-        }
-      } else {
-        if (mine > 0) {
-          check(ncclSend(send, mine, ncclUint8, peer, comm_, on), name);
-        }
-        if (in > 0) {
-          check(ncclRecv(receive, in, ncclUint8, peer, comm_, on), name);
-        }
-      }
-      receive += in;
-    }
-    check(ncclGroupEnd(), name);
-  });
+  const std::vector<std::int64_t> mine(bytes.size(), bytes[static_cast<std::size_t>(rank_)]);
+  run(name, false,
+      [&] { exchange_blocks(name, send, mine, receive, bytes, SendBlocks::kOneForAll); });
 }
 
 void NcclCommunicator::all_gather(std::string_view name, const void* send, std::int64_t send_bytes,
@@ -353,7 +343,7 @@ void NcclCommunicator::barrier(std::string_view name) {
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int color) {
-  barrier("split");  // nobody enters NCCL's own, which has no deadline, before all are there
+  // Also a barrier: nobody enters NCCL's own split, which has no deadline, before all are there.
   std::vector<std::int64_t> colors(static_cast<std::size_t>(size_));
   const std::int64_t mine = color;
   const std::vector<std::int64_t> bytes(colors.size(), sizeof(mine));

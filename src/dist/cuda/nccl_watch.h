@@ -60,6 +60,12 @@ class NcclWatch {
   void wait_for_all(std::string_view name, std::int64_t step);
   /// Books what has ended; cheap.
   void settle();
+  /// Reads or changes an account while nothing is booked.
+  template <typename Change>
+  void change(Account& account, Change change) {
+    const Lock lock(mutex_);
+    change(account.counters);
+  }
 
   void add(ncclComm_t comm);
   void remove(ncclComm_t comm);
