@@ -99,6 +99,9 @@ class ThreadCommunicator final : public Communicator {
   void broadcast(std::string_view name, void* data, std::int64_t bytes, int root) override;
   void barrier(std::string_view name) override;
   std::unique_ptr<Communicator> split(int color) override;
+  std::unique_ptr<PeerMemory> make_peer_memory(std::int64_t bytes) override {
+    return make_thread_peer_memory(*this, counters_, bytes);
+  }
   void abort(const std::string& reason) override;
 
  private:

@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 
+#include "dist/peer_memory.h"
+
 namespace longhaul::dist {
 
 /// Bytes and seconds spent in exchanges, for the log line.
@@ -58,6 +60,9 @@ class Communicator {
   virtual void barrier(std::string_view name) = 0;
   /// New groups: ranks with equal `color` form one, ordered by their present rank.
   virtual std::unique_ptr<Communicator> split(int color) = 0;
+  /// Buffers of so many bytes that the ranks of this group write directly; null on every rank where
+  /// the transport has none.
+  virtual std::unique_ptr<PeerMemory> make_peer_memory(std::int64_t /*bytes*/) { return nullptr; }
   /// Ends the whole job because of a fault here; other ranks' collectives fail within seconds. Does
   /// not return normally where the transport kills the process.
   virtual void abort(const std::string& reason) = 0;

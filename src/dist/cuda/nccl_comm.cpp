@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "dist/comm_error.h"
 #include "dist/communicator.h"
+#include "dist/cuda/nccl_peer_memory.h"
 #include "dist/cuda/nccl_watch.h"
 #include "dist/nccl_library.h"
 #include "dist/rank_order.h"
@@ -109,6 +110,9 @@ class NcclCommunicator final : public Communicator {
   void broadcast(std::string_view name, void* data, std::int64_t bytes, int root) override;
   void barrier(std::string_view name) override;
   std::unique_ptr<Communicator> split(int color) override;
+  std::unique_ptr<PeerMemory> make_peer_memory(std::int64_t bytes) override {
+    return make_nccl_peer_memory(*this, watch_, account_, bytes);
+  }
   void abort(const std::string& reason) override;
 
   [[nodiscard]] const CommCounters& counters() const override {

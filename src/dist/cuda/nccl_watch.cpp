@@ -144,6 +144,17 @@ void NcclWatch::remove(ncclComm_t comm) {
   std::erase(comms_, comm);
 }
 
+void NcclWatch::add_abort_flag(std::uint32_t* flag) {
+  const Lock lock(mutex_);
+  *flag = failure_ ? 1 : 0;
+  abort_flags_.push_back(flag);
+}
+
+void NcclWatch::remove_abort_flag(std::uint32_t* flag) {
+  const Lock lock(mutex_);
+  std::erase(abort_flags_, flag);
+}
+
 bool NcclWatch::has_failed() const {
   const Lock lock(mutex_);
   return failure_.has_value();
@@ -159,6 +170,9 @@ void NcclWatch::fail(const base::Problem& problem) {
 /// Kernels that wait for a peer end; their results are never used, because every next call throws.
 void NcclWatch::fail(const base::Problem& problem, const Lock& /*held*/) {
   failure_ = problem;
+  for (std::uint32_t* flag : abort_flags_) {
+    *static_cast<volatile std::uint32_t*>(flag) = 1;
+  }
   for (const ncclComm_t comm : comms_) {
     ncclCommAbort(comm);
   }

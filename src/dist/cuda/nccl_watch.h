@@ -67,6 +67,10 @@ class NcclWatch {
     change(account.counters);
   }
 
+  /// Host memory that is set to 1 when communication fails, for kernels that wait for peers.
+  void add_abort_flag(std::uint32_t* flag);
+  void remove_abort_flag(std::uint32_t* flag);
+
   void add(ncclComm_t comm);
   void remove(ncclComm_t comm);
   /// Ends all communication of this process; the first reason stays.
@@ -92,6 +96,7 @@ class NcclWatch {
   std::deque<Pending> pending_;
   std::vector<cudaEvent_t> free_events_;
   std::vector<ncclComm_t> comms_;
+  std::vector<std::uint32_t*> abort_flags_;
   std::optional<base::Problem> failure_;
   std::jthread thread_;
 };

@@ -1,0 +1,225 @@
+// Every rank's memory: [its buffer, a multiple of 2 MiB][arrived, a flag per rank][taken, a flag per rank]. Exchange n
+// sets the flags to n: rank r sets `arrived[r]` at its peers when it has written into their buffers, and `taken[r]` at
+// its peers when it has read its own, so that they may write again.
+#include "dist/cuda/nccl_peer_memory.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/cuda/peer_signal.h"
+
+namespace longhaul::dist {
+namespace {
+
+using kernels::cuda::kMostPeers;
+using kernels::cuda::PeerFlags;
+
+constexpr std::int64_t kPage = std::int64_t{2}
+                               << 20;  // what an exported allocation is a multiple of
+
+/// What a rank tells the others about its memory.
+struct Offer {
+  std::array<char, 64> host{};  // of the kernel's boot: equal for processes of one machine
+  std::int64_t is_there = 0;
+  cudaIpcMemHandle_t handle{};
+};
+
+std::array<char, 64> boot_id() {
+  std::array<char, 64> id{};
+  std::string text;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
+  std::memcpy(id.data(), text.data(), std::min(text.size(), id.size() - 1));
+  return id;
+}
+
+/// A status that is no error of the program: the way does not exist here.
+bool succeeds(cudaError_t status) {
+  if (status != cudaSuccess) {
+    (void)cudaGetLastError();
+  }
+  return status == cudaSuccess;
+}
+
+class NcclPeerMemory final : public PeerMemory {
+ public:
+  NcclPeerMemory(Communicator& comm, std::shared_ptr<NcclWatch> watch,
+                 std::shared_ptr<NcclWatch::Account> account, std::int64_t bytes)
+      : comm_(comm),
+        watch_(std::move(watch)),
+        account_(std::move(account)),
+        bytes_((bytes + kPage - 1) / kPage * kPage),
+        buffers_(static_cast<std::size_t>(comm.size())) {
+    void* flag = nullptr;
+    check_cuda(cudaHostAlloc(&flag, sizeof(std::uint32_t), cudaHostAllocMapped), "peer memory");
+    is_aborted_ = static_cast<std::uint32_t*>(flag);
+    watch_->add_abort_flag(is_aborted_);
+  }
+  ~NcclPeerMemory() override;
+
+  /// False, on every rank, when the ranks cannot map one another's memory. Collective.
+  bool connect();
+
+  [[nodiscard]] std::int64_t bytes() const override { return bytes_; }
+  [[nodiscard]] std::byte* of(int rank) const override {
+    return buffers_[static_cast<std::size_t>(rank)];
+  }
+  void open(std::string_view name) override;
+  void deliver(std::string_view name, std::int64_t sent_bytes) override;
+  void taken() override;
+
+ private:
+  [[nodiscard]] static cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
+  [[nodiscard]] std::uint32_t* flags_of(int rank) const {
+    return reinterpret_cast<std::uint32_t*>(of(rank) + bytes_);
+  }
+  [[nodiscard]] bool map(const std::vector<Offer>& offers);
+  void choose_flags();
+  void close();
+
+  Communicator& comm_;
+  std::shared_ptr<NcclWatch> watch_;
+  std::shared_ptr<NcclWatch::Account> account_;
+  std::int64_t bytes_;
+  std::vector<std::byte*> buffers_;  // null where nothing is mapped
+  std::uint32_t* is_aborted_ = nullptr;
+  std::uint32_t done_ = 0;  // exchanges
+  PeerFlags arrived_here_;
+  PeerFlags taken_here_;
+  PeerFlags arrived_there_;
+  PeerFlags taken_there_;
+  NcclWatch::Pending pending_;
+};
+
+bool NcclPeerMemory::connect() {
+  const auto me = static_cast<std::size_t>(comm_.rank());
+  const std::size_t ranks = buffers_.size();
+  const auto all_bytes =
+      static_cast<std::size_t>(bytes_) + 2 * ranks * sizeof(std::uint32_t) + sizeof(std::uint64_t);
+  const std::size_t rounded = (all_bytes + kPage - 1) / kPage * kPage;
+  Offer mine{.host = boot_id()};
+  void* memory = nullptr;
+  if (ranks <= kMostPeers && succeeds(cudaMalloc(&memory, rounded))) {
+    buffers_[me] = static_cast<std::byte*>(memory);
+    mine.is_there = succeeds(cudaMemset(memory, 0, rounded)) && succeeds(cudaDeviceSynchronize()) &&
+                            succeeds(cudaIpcGetMemHandle(&mine.handle, memory))
+                        ? 1
+                        : 0;
+  }
+  std::vector<Offer> offers(ranks);
+  const std::vector<std::int64_t> sizes(ranks, sizeof(Offer));
+  comm_.all_gather("share GPU memory", &mine, sizeof(Offer), offers.data(), sizes);
+  std::array<double, 1> is_missing = {map(offers) ? 0.0 : 1.0};
+  comm_.all_reduce_max("share GPU memory", std::span<double>(is_missing));
+  if (is_missing[0] != 0) {
+    return false;
+  }
+  choose_flags();
+  return true;
+}
+
+/// Every decision before the first mapping is the same on every rank.
+bool NcclPeerMemory::map(const std::vector<Offer>& offers) {
+  const bool can = std::all_of(offers.begin(), offers.end(), [&](const Offer& offer) {
+    return offer.is_there != 0 && offer.host == offers.front().host;
+  });
+  for (std::size_t rank = 0; can && rank < offers.size(); ++rank) {
+    if (buffers_[rank] != nullptr) {
+      continue;
+    }
+    void* mapped = nullptr;
+    if (!succeeds(
+            cudaIpcOpenMemHandle(&mapped, offers[rank].handle, cudaIpcMemLazyEnablePeerAccess))) {
+      return false;
+    }
+    buffers_[rank] = static_cast<std::byte*>(mapped);
+  }
+  return can;
+}
+
+void NcclPeerMemory::choose_flags() {
+  const int me = comm_.rank();
+  const int ranks = comm_.size();
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (peer == me) {
+      continue;
+    }
+    const auto add = [](PeerFlags& flags, std::uint32_t* flag) {
+      flags.flag[flags.count++] = flag;
+    };
+    add(arrived_here_, flags_of(me) + peer);
+    add(taken_here_, flags_of(me) + ranks + peer);
+    add(arrived_there_, flags_of(peer) + me);
+    add(taken_there_, flags_of(peer) + ranks + me);
+  }
+}
+
+void NcclPeerMemory::open(std::string_view name) {
+  pending_ = watch_->begins(name, comm_.step(), comm_.deadline(), stream());
+  pending_.account = account_;
+  pending_.is_exchange = true;
+  kernels::cuda::wait_for_peers(taken_here_, done_, is_aborted_, stream());
+}
+
+void NcclPeerMemory::deliver(std::string_view /*name*/, std::int64_t sent_bytes) {
+  kernels::cuda::signal_peers(arrived_there_, done_ + 1, stream());
+  kernels::cuda::wait_for_peers(arrived_here_, done_ + 1, is_aborted_, stream());
+  watch_->enqueued(std::move(pending_), stream());
+  watch_->change(*account_, [&](CommCounters& now) { now.exchange_bytes += sent_bytes; });
+}
+
+void NcclPeerMemory::taken() {
+  ++done_;
+  kernels::cuda::signal_peers(taken_there_, done_, stream());
+}
+
+void NcclPeerMemory::close() {
+  for (std::size_t rank = 0; rank < buffers_.size(); ++rank) {
+    if (buffers_[rank] != nullptr && rank != static_cast<std::size_t>(comm_.rank())) {
+      cudaIpcCloseMemHandle(buffers_[rank]);
+    }
+  }
+}
+
+/// Nobody frees memory that a peer still writes to, unless the job is failing.
+NcclPeerMemory::~NcclPeerMemory() {
+  const bool is_healthy = std::uncaught_exceptions() == 0 && !watch_->has_failed();
+  try {
+    if (is_healthy) {
+      check_cuda(cudaStreamSynchronize(stream()), "release GPU memory");
+      close();
+      comm_.barrier("release GPU memory");
+    }
+  } catch (const std::exception&) {
+    // A peer is gone; its own report explains it.
+  }
+  watch_->remove_abort_flag(is_aborted_);
+  if (is_healthy) {
+    cudaFree(of(comm_.rank()));
+    cudaFreeHost(is_aborted_);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<PeerMemory> make_nccl_peer_memory(Communicator& comm,
+                                                  std::shared_ptr<NcclWatch> watch,
+                                                  std::shared_ptr<NcclWatch::Account> account,
+                                                  std::int64_t bytes) {
+  auto memory = std::make_unique<NcclPeerMemory>(comm, std::move(watch), std::move(account), bytes);
+  if (!memory->connect()) {
+    return nullptr;
+  }
+  return memory;
+}
+
+}  // namespace longhaul::dist

@@ -1,0 +1,45 @@
+// A buffer on every rank of a group that all its peers write directly: GPUs of one host over NVLink, or threads. One
+// exchange is open(), writes into the peers' buffers, deliver(), reads of one's own buffer, taken(). Writes and reads
+// are enqueued on compute between these calls, which do not wait on the host where the transport works by streams.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace longhaul::dist {
+
+class Communicator;
+struct CommCounters;
+
+class PeerMemory {
+ public:
+  PeerMemory() = default;
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+  /// Collective, unless an exception is in flight.
+  virtual ~PeerMemory() = default;
+
+  /// Size of each rank's buffer.
+  [[nodiscard]] virtual std::int64_t bytes() const = 0;
+  /// The buffer of a rank as this rank reaches it.
+  [[nodiscard]] virtual std::byte* of(int rank) const = 0;
+
+  /// Before the first write: all peers have taken what lies in their buffers.
+  ///
+  /// Order   collective, as deliver() and taken() are, in this order
+  /// Errors  SystemError as the communicator's calls
+  virtual void open(std::string_view name) = 0;
+  /// After the last write, `sent_bytes` altogether: what peers wrote for this rank is there.
+  virtual void deliver(std::string_view name, std::int64_t sent_bytes) = 0;
+  /// After the last read of this rank's own buffer.
+  virtual void taken() = 0;
+};
+
+/// Between threads of one process: the buffers are host memory. Collective over `comm`, which outlives the result;
+/// exchanges are booked in `counters`.
+std::unique_ptr<PeerMemory> make_thread_peer_memory(Communicator& comm, CommCounters& counters,
+                                                    std::int64_t bytes);
+
+}  // namespace longhaul::dist

@@ -1,0 +1,66 @@
+// Buffers that ranks write into one another's memory: every byte arrives, nothing is overwritten before it was read.
+#include "dist/peer_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "dist/comm_error.h"
+#include "dist/comm_threads.h"
+
+namespace longhaul::dist {
+namespace {
+
+std::byte mark(int from, int to, int round) {
+  return static_cast<std::byte>(64 * round + 8 * from + to);
+}
+
+TEST(PeerMemory, EveryRanksBytesArriveRoundAfterRound) {
+  constexpr int kRanks = 3;
+  constexpr std::int64_t kBlock = 100;
+  run_ranks(kRanks, [&](Communicator& comm) {
+    const auto memory = comm.make_peer_memory(kRanks * kBlock);
+    ASSERT_NE(memory, nullptr);
+    EXPECT_EQ(memory->bytes(), kRanks * kBlock);
+    for (int round = 0; round < 4; ++round) {
+      memory->open("exchange");
+      for (int to = 0; to < kRanks; ++to) {
+        std::memset(memory->of(to) + comm.rank() * kBlock,
+                    static_cast<int>(mark(comm.rank(), to, round)), kBlock);
+      }
+      memory->deliver("exchange", (kRanks - 1) * kBlock);
+      if (comm.rank() == 1) {  // reads late: the others must not write the next round before
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      for (int from = 0; from < kRanks; ++from) {
+        for (std::int64_t i = 0; i < kBlock; ++i) {
+          ASSERT_EQ(memory->of(comm.rank())[from * kBlock + i], mark(from, comm.rank(), round));
+        }
+      }
+      memory->taken();
+    }
+    EXPECT_EQ(comm.counters().exchange_bytes, 4 * (kRanks - 1) * kBlock);
+    EXPECT_EQ(comm.counters().num_exchanges, 4);
+    EXPECT_GT(comm.counters().exchange_s, 0);
+  });
+}
+
+TEST(PeerMemory, ARankThatLeavesEndsTheOthersWait) {
+  const auto leave_early = [](Communicator& comm) {
+    const auto memory = comm.make_peer_memory(8);
+    if (comm.rank() == 0) {
+      memory->open("exchange");
+    }
+  };
+  EXPECT_THROW(run_ranks(2, leave_early), PeerError);
+}
+
+TEST(PeerMemory, IsAbsentWhereTheTransportHasNone) {
+  EXPECT_EQ(make_single()->make_peer_memory(8), nullptr);
+}
+
+}  // namespace
+}  // namespace longhaul::dist
