@@ -71,10 +71,20 @@ plan::DataFacts read_data(const config::Config& config, const config::ModelConfi
           .total_steps = schedule.total_steps(),
           .largest_row = schedule.largest_batch_tokens(),
           .step_tokens = sets.train.total_tokens() / schedule.steps_per_epoch(),
-          .attended_length = schedule.attended_length()};
+          .attended_length = schedule.attended_length(),
+          .target_share = static_cast<double>(sets.train.total_targets()) /
+                          static_cast<double>(sets.train.total_tokens())};
 }
 
-/// The GPU that a run here would use; its speed is not known.
+/// A GPU whose rates are not known.
+plan::DeviceFacts unknown_gpu(const std::string& name) {
+  plan::DeviceFacts device = *plan::find_device("h200");
+  device.name = name + " (speed of an h200)";
+  device.is_measured = false;
+  return device;
+}
+
+/// The GPU that a run here would use; one that is not in the table is as fast as an H200.
 plan::DeviceFacts gpu_of_this_machine() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");  // NOLINT(concurrency-mt-unsafe)
   if (usable_gpus(visible) == 0) {
@@ -84,8 +94,8 @@ plan::DeviceFacts gpu_of_this_machine() {
                              .hint = "--plan_device plans for a GPU that is not here"});
   }
   const GpuInfo gpu = find_gpus().gpus.front();
-  plan::DeviceFacts device = *plan::find_device("h200");
-  device.name = gpu.name + " (speed of an h200)";
+  const auto known = plan::device_of_driver(gpu.name);
+  plan::DeviceFacts device = known ? *known : unknown_gpu(gpu.name);
   device.memory_bytes = gpu.total_bytes;
   return device;
 }
@@ -103,8 +113,7 @@ plan::DeviceFacts choose_device(const config::Config& config) {
     }
     device = *found;
   } else if (config.memory.gpu_memory_limit_bytes) {
-    device = *plan::find_device("h200");
-    device.name = "a GPU of the given memory (speed of an h200)";
+    device = unknown_gpu("a GPU of the given memory");
   } else if (!config.on_cpu()) {
     device = gpu_of_this_machine();
   } else {
@@ -136,13 +145,15 @@ int run_plan(const config::Config& config) {
   const config::ModelConfig model = config::read_model_config(config.model.model);
   const train::TuningSetup tuning = train::make_tuning_setup(config, model);
   const std::vector<config::ParamSpec> registry = config::build_registry(model, tuning.spec);
-  const plan::RunPlanRequest request{.config = &config,
-                                     .model = &model,
-                                     .registry = registry,
-                                     .dtype = train::compute_dtype(config, model),
-                                     .data = read_data(config, model),
-                                     .device = device,
-                                     .host_limit_bytes = host_limit(config)};
+  const plan::RunPlanRequest request{
+      .config = &config,
+      .model = &model,
+      .registry = registry,
+      .dtype = train::compute_dtype(config, model),
+      .data = read_data(config, model),
+      .device = device,
+      .host_limit_bytes = host_limit(config),
+      .lora_dropout = tuning.spec.lora ? tuning.spec.lora->dropout : 0};
   for (const std::string& line : plan::plan_lines(request, plan::make_run_plan(request))) {
     fmt::print("{}\n", line);
   }

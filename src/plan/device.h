@@ -1,5 +1,5 @@
-// What a plan assumes about devices that are not measured: memory and the rate that a training step
-// reaches.
+// What a plan assumes about a device that is not measured here: its memory, and the rates that the
+// parts of a training step reach on it.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,52 @@
 
 namespace longhaul::plan {
 
+/// Rate of causal attention on long documents (FLOPs of the causal half), and what a document costs
+/// beyond its FLOPs: as much as if every token saw `extra_tokens` more.
+struct AttentionRate {
+  double flops_per_s = 0;
+  double extra_tokens = 0;
+};
+
+/// What one device sustains. The values given here were measured on H200s (docs/performance.md,
+/// "How step times are predicted"); find_device() scales them to other devices.
+struct DeviceRates {
+  /// bf16 matrix products: 20 s of them, at the power limit.
+  double product_flops_per_s = 678e12;
+  /// Through 578 TFLOP/s at 8,192 tokens and 613 at 65,536.
+  AttentionRate attention_forward{618e12, 572};
+  /// Through 493 TFLOP/s at 8,192 tokens and 537 at 65,536.
+  AttentionRate attention_backward{544e12, 846};
+  /// Bytes read and written by a copy on the device.
+  double memory_bytes_per_s = 4.06e12;
+  /// Page-locked memory, one direction at a time.
+  double to_host_bytes_per_s = 52e9;
+  double from_host_bytes_per_s = 54.5e9;
+  /// Bandwidth between two devices as a multiple of an H200's NVLink (see exchange_seconds).
+  double link_scale = 1;
+};
+
+/// Seconds of a message of which a rank sends `bytes`: measured on two H200s with NCCL.
+double exchange_seconds(const DeviceRates& rates, double bytes);
+
 struct DeviceFacts {
   std::string name;
   bool is_cpu = false;
+  /// The rates are measured ones; else they are scaled by the data sheet and rough.
+  bool is_measured = false;
   std::int64_t memory_bytes = 0;  // of one device; host memory per rank on the CPU
-  double flops_per_s = 0;         // model FLOP/s that one device reaches in training
+  double peak_flops_per_s = 0;    // dense bf16; 0 on the CPU
+  DeviceRates rates{};            // of a GPU
+  double flops_per_s = 0;         // model FLOP/s that one CPU rank reaches in training; 0: a GPU
 };
 
 /// h200, h100, h20, a100-80, a100-40, a800, l40s, a6000, rtx4090, rtx3090; nothing for another
 /// name.
 std::optional<DeviceFacts> find_device(std::string_view name);
-/// Dense bf16 peak in FLOP/s of the device that its driver calls so ("NVIDIA H200"); nothing for one
-/// whose peak is not known.
+/// The device that its driver calls so ("NVIDIA H200"); nothing for one that is not in the table.
+std::optional<DeviceFacts> device_of_driver(std::string_view driver_name);
+/// Dense bf16 peak in FLOP/s of the device that its driver calls so; nothing for one whose peak is
+/// not known.
 std::optional<double> peak_flops_of(std::string_view driver_name);
 /// Every name of the table, for messages.
 std::string device_names();

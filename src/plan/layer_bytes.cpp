@@ -11,11 +11,6 @@ using config::Slot;
 constexpr std::array kSlots = {Slot::kInput, Slot::kQkv,      Slot::kAttnOut,
                                Slot::kLse,   Slot::kResidual, Slot::kGateUp};
 
-// What an H200 sustains (docs/benchmarks.md); slower devices hide copies at least as well.
-constexpr double kProductFlops = 650e12;
-constexpr double kAttentionFlops = 550e12;
-constexpr double kHostBytesPerSecond = 50e9;
-
 /// Bytes of the gradient of q, k, v of this rank's heads.
 std::int64_t fused_bytes(const Sizes& s) {
   return s.row * (s.my_q_width + 2 * s.my_kv_width) * s.element;
@@ -144,17 +139,6 @@ std::int64_t head_bytes(const Sizes& s, const LayerForm& form) {
   const std::int64_t widened = s.widens ? tile_rows * (s.vocab + s.hidden) * 4 : 0;
   return (s.local * 2 * s.hidden + s.targets * 2 * s.hidden + tile_rows * s.vocab) * s.element +
          widened;
-}
-
-double forward_seconds(const Sizes& s) {
-  const std::int64_t weights = s.hidden * (2 * s.q_width + 2 * s.kv_width + 3 * s.ffn);
-  const double products = 2.0 * static_cast<double>(s.local) * static_cast<double>(weights);
-  const double attention = 2.0 * static_cast<double>(s.row * s.my_q_width) * s.attended;
-  return products / kProductFlops + attention / kAttentionFlops;
-}
-
-double host_copy_seconds(std::int64_t bytes) {
-  return static_cast<double>(bytes) / kHostBytesPerSecond;
 }
 
 }  // namespace longhaul::plan

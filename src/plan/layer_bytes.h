@@ -1,5 +1,5 @@
-// Bytes of one decoder layer on one rank, by slot and by stage of the backward pass, and how long
-// its forward pass and the copies of its slots take. From shapes only.
+// Bytes of one decoder layer on one rank, by slot and by stage of the backward pass. From shapes
+// only.
 #pragma once
 
 #include <cstdint>
@@ -52,10 +52,5 @@ std::int64_t rerun_bytes(const Sizes& sizes);
 
 /// Temporaries of the LM head and the loss.
 std::int64_t head_bytes(const Sizes& sizes, const LayerForm& form);
-
-/// Seconds of one layer's forward pass: matrix products at 650 TFLOP/s, attention at 550.
-double forward_seconds(const Sizes& sizes);
-/// Seconds of a copy between device and host at 50 GB/s.
-double host_copy_seconds(std::int64_t bytes);
 
 }  // namespace longhaul::plan

@@ -36,16 +36,21 @@ std::string policy_text(std::span<const LayerPolicy> policies) {
   return text;
 }
 
-std::string choice_text(const MemoryPlan& plan) {
-  std::string text = policy_text(plan.policies);
-  if (plan.form.attention_groups > 1) {
-    text += fmt::format(", attention in {} head groups", plan.form.attention_groups);
+std::string form_text(const LayerForm& form) {
+  std::string text;
+  if (form.attention_groups > 1) {
+    text += fmt::format("attention in {} head groups", form.attention_groups);
   }
-  if (plan.form.mlp_tile_rows > 0) {
-    text +=
-        fmt::format(", MLP in tiles of {} rows", metrics::with_thousands(plan.form.mlp_tile_rows));
+  if (form.mlp_tile_rows > 0) {
+    text += fmt::format("{}MLP in tiles of {} rows", text.empty() ? "" : ", ",
+                        metrics::with_thousands(form.mlp_tile_rows));
   }
   return text;
+}
+
+std::string choice_text(const MemoryPlan& plan) {
+  const std::string form = form_text(plan.form);
+  return policy_text(plan.policies) + (form.empty() ? "" : ", ") + form;
 }
 
 MemoryPlan make_memory_plan(const MemoryRequest& request) {

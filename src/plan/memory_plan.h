@@ -1,6 +1,6 @@
 // What one rank of a run will hold in memory, by kind, and which activation policy fits. From
-// shapes only: no weights, no device. The same numbers drive `longhaul plan`, the start-up print
-// and the choice under `--activation_policy auto`.
+// shapes and rates only: no weights, no device. The same numbers drive `longhaul plan`, the start-up
+// print and the choice under `--activation_policy auto`.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "config/model_config.h"
 #include "config/shapes.h"
+#include "plan/device.h"
 
 namespace longhaul::plan {
 
@@ -38,7 +39,7 @@ struct LayerForm {
   bool operator==(const LayerForm&) const = default;
 };
 
-/// What the bytes depend on.
+/// What bytes and seconds depend on.
 struct MemoryRequest {
   const config::ModelConfig* model = nullptr;
   std::span<const config::ParamSpec> registry;
@@ -56,6 +57,11 @@ struct MemoryRequest {
   /// Host memory for offloaded activations, per rank; absent: `auto` offloads nothing.
   std::optional<std::int64_t> host_limit_bytes{};
   double attended_length = 0;  // Σ len² / Σ len of the documents; 0: attention costs no time
+  /// Time only: with dropout, adapters are multiplied in passes of their own.
+  double lora_dropout = 0;
+  /// Time only. `auto` chooses with those of the H200, so that ranks on different devices agree;
+  /// slower devices hide copies at least as well.
+  DeviceRates rates{};
 };
 
 struct MemoryPlan {
@@ -69,15 +75,17 @@ struct MemoryPlan {
 RankBytes rank_bytes(const MemoryRequest& request, std::span<const config::LayerPolicy> policies,
                      const LayerForm& form);
 
-/// The policies asked for, or with `auto` the mix of presets that fits the limits and re-runs least
+/// The policies asked for, or with `auto` the mix of presets that fits the limits and is fastest
 /// (plan/policy_choice.h). UserError when the text is no policy.
 MemoryPlan make_memory_plan(const MemoryRequest& request);
 
 /// "12xA,16xC" of consecutive equal policies.
 std::string policy_text(std::span<const config::LayerPolicy> policies);
 
-/// The policies and what else was chosen to save memory: "28xD, attention in 4 head groups,
-/// MLP in tiles of 8,192 rows".
+/// What else saves memory: "attention in 4 head groups, MLP in tiles of 8,192 rows"; empty: nothing.
+std::string form_text(const LayerForm& form);
+
+/// The policies and the form: "28xD, attention in 4 head groups, MLP in tiles of 8,192 rows".
 std::string choice_text(const MemoryPlan& plan);
 
 }  // namespace longhaul::plan

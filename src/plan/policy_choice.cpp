@@ -1,9 +1,11 @@
 #include "plan/policy_choice.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
 #include "plan/memory_model.h"
+#include "plan/step_time.h"
 
 namespace longhaul::plan {
 namespace {
@@ -14,19 +16,16 @@ using config::LayerPolicy;
 constexpr std::array kPresets = {ActivationPreset::kA, ActivationPreset::kB, ActivationPreset::kC,
                                  ActivationPreset::kD, ActivationPreset::kD2};
 
-double rerun_work(const MemoryPlan& plan) {
-  double work = 0;
-  for (const LayerPolicy& policy : plan.policies) {
-    work += rerun_share(policy.preset);
-  }
-  return work;
+bool reruns_nothing(const MemoryPlan& plan) {
+  return std::all_of(plan.policies.begin(), plan.policies.end(),
+                     [](const auto& policy) { return rerun_share(policy.preset) == 0; });
 }
 
 /// The way to the host may be shared by two devices.
-bool hides_copies(const Sizes& sizes, ActivationPreset preset) {
+bool hides_copies(const Sizes& sizes, const StepTimeModel& time, ActivationPreset preset) {
   const std::int64_t bytes = slots_with(sizes, {.preset = preset, .offload = true},
                                         config::SlotAction::kHost, /*holds_input=*/true);
-  return 2 * host_copy_seconds(bytes) <= forward_seconds(sizes);
+  return 2 * time.to_host_seconds(bytes) <= time.forward_seconds();
 }
 
 /// Walks mixes, from the one that re-runs least, until one fits.
@@ -107,18 +106,22 @@ double rerun_share(ActivationPreset preset) {
 MemoryPlan choose_policies(const MemoryRequest& request) {
   const MemoryModel model(request);
   MemoryPlan best = Ladder(request, model).walk(std::nullopt);
-  if (!request.on_gpu || !request.host_limit_bytes || (best.fits && rerun_work(best) == 0)) {
+  if (!request.on_gpu || !request.host_limit_bytes || (best.fits && reruns_nothing(best))) {
     return best;
   }
+  const StepTimeModel time(request);
+  const auto seconds = [&](const MemoryPlan& plan) {
+    return time.row(plan.policies, plan.form).total();
+  };
   for (const ActivationPreset preset : kPresets) {
     const bool checkpoint = preset == ActivationPreset::kD || preset == ActivationPreset::kD2;
-    if (!checkpoint && !hides_copies(model.sizes(), preset)) {
+    if (!checkpoint && !hides_copies(model.sizes(), time, preset)) {
       continue;
     }
     MemoryPlan other = Ladder(request, model).walk(preset);
-    const bool cheaper = other.fits && rerun_work(other) < rerun_work(best);
+    const bool faster = other.fits && seconds(other) < seconds(best);
     const bool smaller = !other.fits && other.bytes.total() < best.bytes.total();
-    if (best.fits ? cheaper : other.fits || smaller) {
+    if (best.fits ? faster : other.fits || smaller) {
       best = std::move(other);
     }
   }

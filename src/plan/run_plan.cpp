@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
 
 #include "config/sharding.h"
 #include "metrics/duration.h"
 #include "metrics/progress.h"
 #include "metrics/rates.h"
 #include "plan/policy_choice.h"
+#include "plan/step_time.h"
 
 namespace longhaul::plan {
 namespace {
@@ -35,6 +39,19 @@ MemoryRequest memory_request(const RunPlanRequest& request, std::int64_t row_tok
           .attended_length = request.data.attended_length * longer};
 }
 
+/// The micro-batch of mean size, for times. Its targets are taken to lie evenly in the row.
+MemoryRequest mean_row(const RunPlanRequest& request) {
+  const std::int64_t rows = request.config->mesh.dp * request.config->accumulation;
+  const std::int64_t tokens = std::max<std::int64_t>(1, request.data.step_tokens / rows);
+  MemoryRequest row = memory_request(request, tokens);
+  row.row_targets = std::llround(static_cast<double>(tokens) * request.data.target_share /
+                                 static_cast<double>(row.mesh.sp));
+  row.attended_length = request.data.attended_length;
+  row.lora_dropout = request.lora_dropout;
+  row.rates = request.device.rates;
+  return row;
+}
+
 /// Largest row (to 256 tokens) whose plan fits the device; 0 when none does.
 std::int64_t longest_row(const RunPlanRequest& request) {
   constexpr std::int64_t kStep = 256;
@@ -47,13 +64,127 @@ std::int64_t longest_row(const RunPlanRequest& request) {
   return fits * kStep;
 }
 
-/// FLOPs that really run per useful FLOP.
+/// FLOPs that really run per useful FLOP, roughly.
 double rerun_factor(const MemoryPlan& memory) {
   double total = 0;
   for (const config::LayerPolicy& policy : memory.policies) {
     total += 1.0 + rerun_share(policy.preset);
   }
   return total / static_cast<double>(memory.policies.size());
+}
+
+/// From the one rate that is assumed of a CPU's thread.
+double cpu_step_seconds(const RunPlanRequest& request, const MemoryPlan& memory) {
+  std::int64_t lora = 0;
+  bool base_trained = false;
+  for (const config::ParamSpec& spec : request.registry) {
+    const bool adapter =
+        spec.kind == config::ParamKind::kLoraA || spec.kind == config::ParamKind::kLoraB;
+    lora += adapter ? spec.num_elements() : 0;
+    base_trained = base_trained || (spec.trainable && !spec.in_adapter);
+  }
+  const double flops = metrics::flops_per_token(
+      model_sizes(*request.model), {.lora_weights = lora, .base_is_trained = base_trained},
+      request.data.attended_length);
+  const double rate = request.device.flops_per_s *
+                      static_cast<double>(request.config->mesh.ranks()) / rerun_factor(memory);
+  return static_cast<double>(request.data.step_tokens) * flops / rate;
+}
+
+Pace pace_of(const RunPlanRequest& request, const MemoryPlan& memory) {
+  Pace pace;
+  if (request.device.is_cpu) {
+    pace.step_seconds = cpu_step_seconds(request, memory);
+  } else {
+    pace.parts =
+        step_seconds(mean_row(request), memory.policies, memory.form, request.config->accumulation);
+    pace.step_seconds = pace.parts.total();
+  }
+  pace.tokens_per_second =
+      metrics::per_second(static_cast<double>(request.data.step_tokens), pace.step_seconds);
+  return pace;
+}
+
+std::vector<PolicyOutcome> outcomes(const RunPlanRequest& request) {
+  std::vector<std::string> policies = {"A", "B", "C", "D", "D2"};
+  if (!request.device.is_cpu) {
+    policies.insert(policies.end(), {"B+offload", "D+offload"});
+  }
+  std::vector<PolicyOutcome> result;
+  for (std::string& policy : policies) {
+    MemoryRequest row = memory_request(request, request.data.largest_row);
+    row.activation_policy = policy;
+    MemoryPlan memory = make_memory_plan(row);
+    const Pace pace = pace_of(request, memory);
+    result.push_back({std::move(policy), std::move(memory), pace});
+  }
+  return result;
+}
+
+/// Three digits up to a minute: "0.243 s", "3.07 s"; then as durations are written everywhere.
+std::string seconds_text(double seconds) {
+  return seconds < 60 ? fmt::format("{:#.3g} s", seconds) : metrics::format_duration(seconds);
+}
+
+std::string rate_text(double per_second) {
+  return per_second < 100 ? fmt::format("{:#.3g}", per_second)
+                          : with_thousands(std::llround(per_second));
+}
+
+std::string pace_line(const RunPlanRequest& request, const RunPlan& plan) {
+  std::string text =
+      fmt::format("expected: {} tokens/s, {} per step", rate_text(plan.pace.tokens_per_second),
+                  seconds_text(plan.pace.step_seconds));
+  if (plan.total_steps > 0) {
+    text += fmt::format(
+        ", {} for {} steps",
+        metrics::format_duration(static_cast<double>(plan.total_steps) * plan.pace.step_seconds),
+        with_thousands(plan.total_steps));
+  }
+  const bool is_rough = !request.device.is_measured || request.dtype == base::Dtype::kFloat32;
+  return text + (is_rough ? " (rough)" : "");
+}
+
+/// What the step's time goes to; nothing for the CPU. Parts below half a percent are left out.
+std::string parts_line(const Pace& pace) {
+  const StepSeconds& parts = pace.parts;
+  const double busy = parts.products + parts.attention + parts.traffic;
+  const double waits = parts.exchanges + parts.copies + parts.gathers + parts.launches;
+  const std::array named = {std::pair{"matrix products", parts.products},
+                            std::pair{"attention", parts.attention},
+                            std::pair{"memory traffic", parts.traffic},
+                            std::pair{"exchanges", parts.exchanges},
+                            std::pair{"copies to and from the host", parts.copies},
+                            std::pair{"gathered weights", parts.gathers},
+                            std::pair{"kernel launches", parts.launches},
+                            std::pair{"gaps", pace.step_seconds - busy - waits}};
+  std::string text;
+  for (const auto& [name, seconds] : named) {
+    const double percent = 100 * seconds / pace.step_seconds;
+    if (busy > 0 && percent >= 0.5) {
+      text += fmt::format("{}{} {:.0f} %", text.empty() ? "a step's time: " : ", ", name, percent);
+    }
+  }
+  return text;
+}
+
+std::vector<std::string> choice_lines(const RunPlan& plan) {
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("{:<32}{:>15}{:>12}{:>12}{:>12}", "choices (--activation_policy):",
+                              "GB per rank", "host GB", "tokens/s", "per step"));
+  const auto gb = [](std::int64_t bytes) {
+    return fmt::format("{:.2f}", static_cast<double>(bytes) / 1e9);
+  };
+  for (const PolicyOutcome& choice : plan.choices) {
+    const RankBytes& bytes = choice.memory.bytes;
+    const std::string form = form_text(choice.memory.form);
+    lines.push_back(
+        fmt::format("  {:<30}{:>15}{:>12}{:>12}{:>12}{}{}", choice.policy, gb(bytes.total()),
+                    bytes.host > 0 ? gb(bytes.host) : "", rate_text(choice.pace.tokens_per_second),
+                    seconds_text(choice.pace.step_seconds),
+                    choice.memory.fits ? "" : "  does not fit", form.empty() ? "" : "  " + form));
+  }
+  return lines;
 }
 
 std::string heads_line(const RunPlanRequest& request) {
@@ -119,22 +250,12 @@ std::string rank_heads_text(const config::ModelConfig& model, std::int64_t sp) {
 RunPlan make_run_plan(const RunPlanRequest& request) {
   RunPlan plan;
   plan.memory = make_memory_plan(memory_request(request, request.data.largest_row));
-  std::int64_t lora = 0;
-  bool base_trained = false;
-  for (const config::ParamSpec& spec : request.registry) {
-    const bool adapter =
-        spec.kind == config::ParamKind::kLoraA || spec.kind == config::ParamKind::kLoraB;
-    lora += adapter ? spec.num_elements() : 0;
-    base_trained = base_trained || (spec.trainable && !spec.in_adapter);
-  }
-  const double flops = metrics::flops_per_token(
-      model_sizes(*request.model), {.lora_weights = lora, .base_is_trained = base_trained},
-      request.data.attended_length);
-  const double rate = request.device.flops_per_s *
-                      static_cast<double>(request.config->mesh.ranks()) / rerun_factor(plan.memory);
-  plan.tokens_per_second = rate / flops;
-  plan.step_seconds = static_cast<double>(request.data.step_tokens) / plan.tokens_per_second;
+  plan.pace = pace_of(request, plan.memory);
+  plan.total_steps = request.data.total_steps > 0
+                         ? request.data.total_steps
+                         : std::max<std::int64_t>(0, request.config->train.max_steps);
   plan.longest_row = longest_row(request);
+  plan.choices = outcomes(request);
   return plan;
 }
 
@@ -178,12 +299,17 @@ std::vector<std::string> plan_lines(const RunPlanRequest& request, const RunPlan
   if (bytes.host > 0) {
     lines.push_back(offload_text(plan.memory));
   }
-  lines.push_back(fmt::format("expected: {:.0f} tokens/s, {} per step (rough)",
-                              plan.tokens_per_second, metrics::format_duration(plan.step_seconds)));
+  lines.push_back(pace_line(request, plan));
+  if (std::string parts = parts_line(plan.pace); !parts.empty()) {
+    lines.push_back(std::move(parts));
+  }
   lines.push_back(
       plan.longest_row > 0
           ? fmt::format("longest row that fits: {} tokens", with_thousands(plan.longest_row))
           : std::string("longest row that fits: none; the weights alone are too large"));
+  for (std::string& line : choice_lines(plan)) {
+    lines.push_back(std::move(line));
+  }
   return lines;
 }
 

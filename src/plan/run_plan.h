@@ -11,6 +11,7 @@
 #include "config/model_config.h"
 #include "metrics/rates.h"
 #include "plan/device.h"
+#include "plan/layer_time.h"
 #include "plan/memory_plan.h"
 
 namespace longhaul::plan {
@@ -24,13 +25,29 @@ struct DataFacts {
   std::int64_t largest_row = 0;  // tokens of the largest micro-batch
   std::int64_t step_tokens = 0;  // mean tokens of one step
   double attended_length = 0;    // Σ len² / Σ len of the documents
+  double target_share = 1;       // target tokens / tokens
+};
+
+/// How fast the steps of the run are expected to be.
+struct Pace {
+  double step_seconds = 0;       // of a step of mean size
+  double tokens_per_second = 0;  // all devices
+  StepSeconds parts{};           // of the step; zeros for the CPU, whose rate is one rough figure
+};
+
+/// What another value of --activation_policy would give.
+struct PolicyOutcome {
+  std::string policy;
+  MemoryPlan memory;
+  Pace pace;
 };
 
 struct RunPlan {
   MemoryPlan memory;
-  double step_seconds = 0;
-  double tokens_per_second = 0;  // all devices
-  std::int64_t longest_row = 0;  // longest row that fits at the same degree; 0: none
+  Pace pace;
+  std::int64_t total_steps = 0;          // 0: unknown
+  std::int64_t longest_row = 0;          // longest row that fits at the same degree; 0: none
+  std::vector<PolicyOutcome> choices{};  // the presets, each for all layers
 };
 
 struct RunPlanRequest {
@@ -42,9 +59,10 @@ struct RunPlanRequest {
   DeviceFacts device;
   /// Host memory of one rank for offloaded activations; absent: unknown.
   std::optional<std::int64_t> host_limit_bytes{};
+  double lora_dropout = 0;
 };
 
-/// Bytes, policy, time and the longest row.
+/// Bytes, policy, time, the longest row and the table of choices.
 RunPlan make_run_plan(const RunPlanRequest& request);
 
 /// The sizes that FLOPs are counted from.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "plan/plan_cases.h"
+#include "plan/step_time.h"
 
 namespace longhaul {
 namespace {
@@ -82,7 +83,7 @@ TEST_F(PolicyChoice, RerunsLessWithAHostThanWithout) {
 }
 
 TEST_F(PolicyChoice, SendsAOnlyWhereAttentionHidesTheCopy) {
-  // 2 · 106.6 KB per token at 50 GB/s are 4.3 µs; a layer's forward pass takes 0.72 µs and 13 ns per
+  // 2 · 106.6 KB per token at 52 GB/s are 4.1 µs; a layer's forward pass takes 0.8 µs and 12 ns per
   // thousand tokens seen: from 273K tokens on.
   const plan::MemoryPlan shorter = plan::choose_policies(request(200'000, 127e9, 4000e9));
   EXPECT_FALSE(policies(shorter).contains("A+offload"));
@@ -114,6 +115,28 @@ TEST_F(PolicyChoice, CheckpointsGoToTheHostWhereNothingElseFits) {
   const plan::MemoryPlan with = plan::choose_policies(request(700'000, 127e9, 128e9));
   EXPECT_TRUE(with.fits);
   EXPECT_GT(with.bytes.host, 0);
+}
+
+TEST_F(PolicyChoice, TakesTheFastestByPredictedTime) {
+  const auto seconds = [](const plan::MemoryRequest& request, const plan::MemoryPlan& plan) {
+    return plan::step_seconds(request, plan.policies, plan.form).total();
+  };
+  for (const std::int64_t tokens : {16384, 65536, 262144}) {
+    for (const double limit : {40e9, 80e9, 127e9}) {
+      const plan::MemoryRequest request = this->request(tokens, limit, 60e9);
+      const plan::MemoryPlan alone = plan::choose_policies(this->request(tokens, limit));
+      const plan::MemoryPlan with = plan::choose_policies(request);
+      EXPECT_TRUE(!alone.fits || seconds(request, with) <= seconds(request, alone))
+          << tokens << " " << limit;
+    }
+  }
+  // Attention is what long rows spend their time on: with checkpoints of half the layers on the
+  // host, fewer layers run it again than with those of as many layers as D sends there.
+  const plan::MemoryPlan longest = plan::choose_policies(request(524288, 141e9, 30e9));
+  const auto attends_again = [](const config::LayerPolicy& policy) {
+    return policy.action(config::Slot::kAttnOut) == config::SlotAction::kRerun;
+  };
+  EXPECT_LE(std::count_if(longest.policies.begin(), longest.policies.end(), attends_again), 17);
 }
 
 TEST_F(PolicyChoice, SaysWhenNothingFits) {

@@ -40,13 +40,106 @@ TEST_F(RunPlan, LongestRowFitsAndTheNextDoesNot) {
   EXPECT_FALSE(plan::make_run_plan(request(longest + 256)).memory.fits);
 }
 
-TEST_F(RunPlan, TimeFollowsTheFlopsFormula) {
+TEST_F(RunPlan, LongestRowFollowsRanksAndLimits) {
+  const std::int64_t one = plan::make_run_plan(request(32768)).longest_row;
+  plan::RunPlanRequest small = request(32768);
+  small.device.memory_bytes = 40'000'000'000;
+  const std::int64_t limited = plan::make_run_plan(small).longest_row;
+  EXPECT_GT(limited, 0);
+  EXPECT_LT(limited, one / 2);
+  plan::RunPlanRequest with_host = request(32768);
+  with_host.host_limit_bytes = 128'000'000'000;
+  EXPECT_GT(plan::make_run_plan(with_host).longest_row, 3 * one / 2);
+  config_.mesh = {.dp = 1, .sp = 2};
+  EXPECT_GT(plan::make_run_plan(request(32768)).longest_row, 7 * one / 4);
+  config_.mesh = {.dp = 2, .sp = 1};  // every rank has rows of its own
+  EXPECT_EQ(plan::make_run_plan(request(32768)).longest_row, one);
+  plan::RunPlanRequest none = request(32768);
+  none.device.memory_bytes = 10'000'000'000;
+  EXPECT_EQ(plan::make_run_plan(none).longest_row, 0);
+}
+
+TEST_F(RunPlan, TimeOfAGpuIsThePredictedStep) {
   config_.memory.activation_policy = "A";
   const plan::RunPlan plan = plan::make_run_plan(request(32768));
-  // 4 · 7.0697e9 + 6 · 40.37e6 + 602,112 · 32768 FLOPs per token at 0.44 · 989 TFLOP/s.
+  // Measured: 10,685 tokens/s (docs/benchmarks.md).
+  EXPECT_NEAR(plan.pace.tokens_per_second, 10685, 0.1 * 10685);
+  EXPECT_DOUBLE_EQ(plan.pace.step_seconds, plan.pace.parts.total());
+  EXPECT_NEAR(plan.pace.step_seconds, 32768 / plan.pace.tokens_per_second, 1e-9);
+}
+
+TEST_F(RunPlan, TimeOfACpuFollowsTheFlopsFormula) {
+  config_.memory.activation_policy = "A";
+  plan::RunPlanRequest cpu = request(32768);
+  cpu.device = plan::cpu_device(10, 400'000'000'000);
+  const plan::RunPlan plan = plan::make_run_plan(cpu);
+  // 4 · 7.0697e9 + 6 · 40.37e6 + 602,112 · 32768 FLOPs per token.
   const double flops = 4 * 7.0697e9 + 6 * 40.370176e6 + 602112.0 * 32768;
-  EXPECT_NEAR(plan.tokens_per_second, 0.44 * 989e12 / flops, 0.002 * plan.tokens_per_second);
-  EXPECT_NEAR(plan.step_seconds, 32768 / plan.tokens_per_second, 1e-9);
+  EXPECT_NEAR(plan.pace.tokens_per_second, cpu.device.flops_per_s / flops,
+              0.002 * plan.pace.tokens_per_second);
+}
+
+TEST_F(RunPlan, AStepHasTheTimeOfAllItsRows) {
+  config_.memory.activation_policy = "D";
+  const double one = plan::make_run_plan(request(8192)).pace.step_seconds;
+  config_.accumulation = 4;
+  config_.mesh = {.dp = 2, .sp = 1};
+  plan::RunPlanRequest eight = request(8192);
+  eight.data.step_tokens = 8 * 8192;
+  const plan::Pace pace = plan::make_run_plan(eight).pace;
+  EXPECT_NEAR(pace.step_seconds, 4 * one, 0.02 * one);
+  EXPECT_NEAR(pace.tokens_per_second, 2 * 8192 / one, 0.02 * 8192 / one);
+}
+
+TEST_F(RunPlan, FewTargetsMakeShorterSteps) {
+  config_.memory.activation_policy = "A";
+  const double all = plan::make_run_plan(request(8192)).pace.step_seconds;
+  plan::RunPlanRequest few = request(8192);
+  few.data.target_share = 0.1;
+  const double some = plan::make_run_plan(few).pace.step_seconds;
+  // The head is 7 % of the products.
+  EXPECT_LT(some, 0.96 * all);
+  EXPECT_GT(some, 0.9 * all);
+}
+
+TEST_F(RunPlan, SaysHowLongTheRunTakesWhereStepsAreKnown) {
+  const auto expected = [](const plan::RunPlanRequest& request) {
+    for (const std::string& line : plan::plan_lines(request, plan::make_run_plan(request))) {
+      if (line.starts_with("expected: ")) {
+        return line;
+      }
+    }
+    return std::string();
+  };
+  EXPECT_EQ(expected(request(32768)).find(" steps"), std::string::npos);
+  EXPECT_EQ(expected(request(32768)).find("rough"), std::string::npos);
+  config_.train.max_steps = 1000;
+  EXPECT_NE(expected(request(32768)).find(" for 1,000 steps"), std::string::npos);
+  plan::RunPlanRequest other = request(32768);
+  other.device = *plan::find_device("a100-80");
+  other.data.total_steps = 500;
+  EXPECT_NE(expected(other).find(" for 500 steps (rough)"), std::string::npos);
+}
+
+TEST_F(RunPlan, TheTableOfChoicesHasEveryPreset) {
+  const plan::RunPlan plan = plan::make_run_plan(request(65536));
+  ASSERT_EQ(plan.choices.size(), 7U);
+  EXPECT_EQ(plan.choices.front().policy, "A");
+  EXPECT_FALSE(plan.choices.front().memory.fits);
+  EXPECT_TRUE(plan.choices[3].memory.fits);  // D
+  // What `auto` chose is faster than every preset that fits, and slower than A.
+  EXPECT_GT(plan.choices.front().pace.tokens_per_second, plan.pace.tokens_per_second);
+  for (const plan::PolicyOutcome& choice : plan.choices) {
+    EXPECT_TRUE(!choice.memory.fits || choice.pace.tokens_per_second < plan.pace.tokens_per_second)
+        << choice.policy;
+  }
+  const std::vector<std::string> lines = plan::plan_lines(request(65536), plan);
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.starts_with("  D+offload ") && line.find("does not fit") == std::string::npos;
+  }));
+  plan::RunPlanRequest cpu = request(1024);
+  cpu.device = plan::cpu_device(2, 16'000'000'000);
+  EXPECT_EQ(plan::make_run_plan(cpu).choices.size(), 5U);
 }
 
 /// Matrix-multiplied weights and the attention term of published models.
