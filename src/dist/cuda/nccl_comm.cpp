@@ -166,8 +166,8 @@ class NcclCommunicator final : public Communicator {
 
 /// Every rank's block to every rank; empty ones take no message, as both sides know.
 void NcclCommunicator::exchange_blocks(std::string_view name, const std::byte* send,
-                                       Sizes send_bytes, std::byte* receive,
-                                       Sizes receive_bytes) const {
+                                       Sizes send_bytes, std::byte* receive, Sizes receive_bytes,
+                                       SendBlocks blocks) const {
   const cudaStream_t on = stream();
   check(ncclGroupStart(), name);
   for (int peer = 0; peer < size_; ++peer) {
