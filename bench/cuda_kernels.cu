@@ -146,6 +146,44 @@ void bench_rope(std::int64_t rows) {
   });
 }
 
+/// q, k and v of `rows` tokens on their way to the blocks of `ranks` ranks, with and without RoPE.
+void bench_copy_heads(std::int64_t rows, std::int64_t ranks) {
+  constexpr std::int64_t kKvHeads = 4;
+  constexpr std::int64_t kColumns = (kHeads + 2 * kKvHeads) * kHeadDim;
+  const std::int64_t per_rank = kColumns / ranks;
+  const Buffer<Half> local(rows * kColumns);
+  const Buffer<Half> packed(rows * kColumns);
+  const Buffer<float> cosine(rows * kHeadDim / 2, 0);
+  const Buffer<float> sine(rows * kHeadDim / 2, 0);
+  for (const bool rotated : {true, false}) {
+    std::vector<HeadSegment> segments;
+    const auto add = [&](std::int64_t from, std::int64_t rank, std::int64_t to,
+                         std::int64_t columns, bool turns) {
+      segments.push_back({local.get() + from, kColumns, packed.get() + rank * rows * per_rank + to,
+                          per_rank, columns, turns});
+    };
+    const std::int64_t q = kHeads / ranks * kHeadDim;
+    const std::int64_t kv = kKvHeads / ranks * kHeadDim;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      add(rank * q, rank, 0, q, rotated);
+      add(kHeads * kHeadDim + rank * kv, rank, q, kv, rotated);
+      add((kHeads + kKvHeads) * kHeadDim + rank * kv, rank, q + kv, kv, false);
+    }
+    const CopyHeads call{.dtype = kType,
+                         .segments = segments.data(),
+                         .num_segments = static_cast<std::int64_t>(segments.size()),
+                         .cosine = cosine.get(),
+                         .sine = sine.get(),
+                         .rows = rows,
+                         .head_dim = kHeadDim};
+    const std::string name = std::string(rotated ? "copy_heads_rope_" : "copy_heads_") +
+                             std::to_string(ranks) + "_ranks";
+    report(name.c_str(), rows, kColumns,
+           bytes_of(rows, kColumns, 2) + (rotated ? bytes_of(rows, kHeadDim, 2) : 0.0),
+           [&] { cuda_kernels().copy_heads(call, nullptr); });
+  }
+}
+
 void bench_swiglu(std::int64_t rows) {
   const Buffer<Half> gate_up(rows * 2 * kFfn);
   const Buffer<Half> out(rows * kFfn);
@@ -248,6 +286,8 @@ void bench_all() {
     bench_norm("rms_norm_forward", "rms_norm_backward", rows, 1, kHidden);
     bench_norm("qk_norm_forward", "qk_norm_backward", rows, kHeads, kHeadDim);
     bench_rope(rows);
+    bench_copy_heads(rows, 2);
+    bench_copy_heads(rows, 4);
     bench_swiglu(rows);
     bench_random(rows);
     bench_embedding(rows);

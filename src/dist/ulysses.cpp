@@ -39,6 +39,20 @@ at::Tensor as_fused(const Qkv& x, std::int64_t width) {
   return is_one_buffer ? x.fused : at::Tensor();
 }
 
+/// [tokens, heads, d] as [tokens, heads·d]: a view always, because results are written through it.
+at::Tensor as_rows(const at::Tensor& heads) {
+  return heads.view({heads.size(0), heads.size(1) * heads.size(2)});
+}
+
+/// q and k in place, when there is a rotation.
+void rotate(const Qkv& x, const ops::RopeTable& rotation, std::int64_t head_dim,
+            ops::RopeDirection direction) {
+  if (rotation.cosine.defined()) {
+    ops::rope(as_rows(x.q), rotation, head_dim, direction);
+    ops::rope(as_rows(x.k), rotation, head_dim, direction);
+  }
+}
+
 at::ScalarType sum_type(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -160,34 +174,69 @@ at::Tensor UlyssesExchange::result(const at::Tensor& out, std::vector<std::int64
   return out;
 }
 
-Qkv UlyssesExchange::seq_to_head_qkv(const Qkv& local, const at::Tensor& out) {
+std::vector<at::Tensor> UlyssesExchange::blocks_in(const at::Tensor& message, const at::Tensor& own,
+                                                   Width kind) const {
+  std::vector<at::Tensor> blocks;
+  std::int64_t offset = 0;
+  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
+    if (rank == static_cast<std::size_t>(comm_.rank())) {
+      blocks.push_back(own);
+      continue;
+    }
+    const std::int64_t columns = width(rank, kind);
+    const std::int64_t elements = local_tokens() * columns;
+    blocks.push_back(message.narrow(0, offset, elements).view({local_tokens(), columns}));
+    offset += elements;
+  }
+  return blocks;
+}
+
+void UlyssesExchange::move_heads(Way way, Width kind, const Qkv& local,
+                                 std::span<const at::Tensor> blocks,
+                                 const ops::RopeTable& rotation) const {
+  std::vector<ops::HeadCopy> copies;
+  const auto add = [&](const at::Tensor& all, const config::Range& heads, const at::Tensor& block,
+                       std::int64_t first_head, bool rotated) {
+    const at::Tensor mine = all.narrow(1, heads.begin * head_dim_, heads.size() * head_dim_);
+    const at::Tensor theirs = block.narrow(1, first_head * head_dim_, heads.size() * head_dim_);
+    copies.push_back(way == Way::kPack ? ops::HeadCopy{mine, theirs, rotated}
+                                       : ops::HeadCopy{theirs, mine, rotated});
+  };
+  const bool rotated = rotation.cosine.defined();
+  const bool moves_kv = kind == Width::kFused;
+  const at::Tensor q = as_rows(local.q);
+  const at::Tensor k = moves_kv ? as_rows(local.k) : at::Tensor();
+  const at::Tensor v = moves_kv ? as_rows(local.v) : at::Tensor();
+  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
+    const config::RankHeads& peer = heads_[rank];
+    const std::int64_t num_q = peer.num_query_heads();
+    add(q, peer.query_heads, blocks[rank], 0, rotated);
+    if (moves_kv) {
+      add(k, peer.kv_heads(), blocks[rank], num_q, rotated);
+      add(v, peer.kv_heads(), blocks[rank], num_q + peer.num_kv_heads(), false);
+    }
+  }
+  ops::copy_heads(copies, head_dim_, rotation,
+                  way == Way::kPack ? ops::RopeDirection::kForward : ops::RopeDirection::kInverse);
+}
+
+Qkv UlyssesExchange::seq_to_head_qkv(const Qkv& local, const at::Tensor& out,
+                                     const ops::RopeTable& rotation) {
   check_qkv(local, local_tokens(), num_query_heads_, num_kv_heads_, head_dim_);
   if (heads_.size() == 1) {
+    rotate(local, rotation, head_dim_, ops::RopeDirection::kForward);
     return local;
   }
   const auto me = static_cast<std::size_t>(comm_.rank());
   const std::int64_t element = local.q.element_size();
-  const std::vector<std::int64_t> send =
-      blocks_by_peer_heads(Width::kFused, OwnBlock::kLeftOut, element);
   const at::Tensor packed = stage(peer_elements(Width::kFused), local.q);
   const at::Tensor fused =
       result(out, {row_tokens_, width(me, Width::kFused)}, local.q, "exchange q,k,v");
-  std::int64_t offset = 0;
-  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
-    const config::RankHeads& peer = heads_[rank];
-    const std::int64_t columns = width(rank, Width::kFused);
-    const std::int64_t elements = send[rank] / element;
-    const at::Tensor to = rank == me
-                              ? my_rows(fused)
-                              : packed.narrow(0, offset, elements).view({local_tokens(), columns});
-    const Qkv block = split_qkv(to, peer.num_query_heads(), peer.num_kv_heads(), head_dim_);
-    block.q.copy_(local.q.narrow(1, peer.query_heads.begin, peer.num_query_heads()));
-    block.k.copy_(local.k.narrow(1, peer.kv_heads().begin, peer.num_kv_heads()));
-    block.v.copy_(local.v.narrow(1, peer.kv_heads().begin, peer.num_kv_heads()));
-    offset += elements;
-  }
-  comm_.all_to_all("exchange q,k,v", packed.data_ptr(), send, fused.data_ptr(),
-                   blocks_by_peer_tokens(Width::kFused, element));
+  move_heads(Way::kPack, Width::kFused, local, blocks_in(packed, my_rows(fused), Width::kFused),
+             rotation);
+  comm_.all_to_all("exchange q,k,v", packed.data_ptr(),
+                   blocks_by_peer_heads(Width::kFused, OwnBlock::kLeftOut, element),
+                   fused.data_ptr(), blocks_by_peer_tokens(Width::kFused, element));
   return split_qkv(fused, my_heads().num_query_heads(), my_heads().num_kv_heads(), head_dim_);
 }
 
@@ -196,26 +245,16 @@ at::Tensor UlyssesExchange::head_to_seq(const at::Tensor& o, const at::Tensor& o
   if (heads_.size() == 1) {
     return o;
   }
-  const auto me = static_cast<std::size_t>(comm_.rank());
   const std::int64_t element = o.element_size();
   const at::Tensor sent = o.contiguous();  // a peer's rows are then one block: nothing to pack
   const at::Tensor received = stage(peer_elements(Width::kQuery), o);
   comm_.all_to_all("exchange attention output", sent.data_ptr(),
                    blocks_by_peer_tokens(Width::kQuery, element), received.data_ptr(),
                    blocks_by_peer_heads(Width::kQuery, OwnBlock::kLeftOut, element));
-  at::Tensor local =
+  const at::Tensor local =
       result(out, {local_tokens(), num_query_heads_, head_dim_}, o, "exchange attention output");
-  std::int64_t offset = 0;
-  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
-    const config::RankHeads& peer = heads_[rank];
-    const std::int64_t count = peer.num_query_heads();
-    const std::int64_t elements = rank == me ? 0 : local_tokens() * count * head_dim_;
-    const at::Tensor from =
-        rank == me ? my_rows(sent)
-                   : received.narrow(0, offset, elements).view({local_tokens(), count, head_dim_});
-    local.narrow(1, peer.query_heads.begin, count).copy_(from);
-    offset += elements;
-  }
+  move_heads(Way::kUnpack, Width::kQuery, {.q = local, .k = {}, .v = {}, .fused = {}},
+             blocks_in(received, as_rows(my_rows(sent)), Width::kQuery), {});
   return local;
 }
 
@@ -224,44 +263,43 @@ at::Tensor UlyssesExchange::head_to_seq_backward(const at::Tensor& d_o, const at
   if (heads_.size() == 1) {
     return d_o;
   }
-  const auto me = static_cast<std::size_t>(comm_.rank());
   const std::int64_t element = d_o.element_size();
   const at::Tensor packed = stage(peer_elements(Width::kQuery), d_o);
   at::Tensor head = result(out, {row_tokens_, my_heads().num_query_heads(), head_dim_}, d_o,
                            "exchange gradient of attention output");
-  std::int64_t offset = 0;
-  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
-    const config::RankHeads& peer = heads_[rank];
-    const std::int64_t count = peer.num_query_heads();
-    const std::int64_t elements = rank == me ? 0 : local_tokens() * count * head_dim_;
-    const at::Tensor to =
-        rank == me ? my_rows(head)
-                   : packed.narrow(0, offset, elements).view({local_tokens(), count, head_dim_});
-    to.copy_(d_o.narrow(1, peer.query_heads.begin, count));
-    offset += elements;
-  }
+  move_heads(Way::kPack, Width::kQuery, {.q = d_o, .k = {}, .v = {}, .fused = {}},
+             blocks_in(packed, as_rows(my_rows(head)), Width::kQuery), {});
   comm_.all_to_all("exchange gradient of attention output", packed.data_ptr(),
                    blocks_by_peer_heads(Width::kQuery, OwnBlock::kLeftOut, element),
                    head.data_ptr(), blocks_by_peer_tokens(Width::kQuery, element));
   return head;
 }
 
-Qkv UlyssesExchange::seq_to_head_qkv_backward(const Qkv& d_head, const at::Tensor& out) {
+at::Tensor UlyssesExchange::gradient_message(const Qkv& d_head) const {
+  const std::int64_t my_width = width(static_cast<std::size_t>(comm_.rank()), Width::kFused);
+  at::Tensor message = as_fused(d_head, my_width);
+  if (!message.defined()) {
+    message = at::empty({row_tokens_, my_width}, d_head.q.options());
+    const Qkv parts =
+        split_qkv(message, my_heads().num_query_heads(), my_heads().num_kv_heads(), head_dim_);
+    const ops::HeadCopy copies[] = {{as_rows(d_head.q), as_rows(parts.q)},
+                                    {as_rows(d_head.k), as_rows(parts.k)},
+                                    {as_rows(d_head.v), as_rows(parts.v)}};
+    ops::copy_heads(copies);
+  }
+  return message;
+}
+
+Qkv UlyssesExchange::seq_to_head_qkv_backward(const Qkv& d_head, const at::Tensor& out,
+                                              const ops::RopeTable& rotation) {
   const config::RankHeads& mine = my_heads();
   check_qkv(d_head, row_tokens_, mine.num_query_heads(), mine.num_kv_heads(), head_dim_);
   if (heads_.size() == 1) {
+    rotate(d_head, rotation, head_dim_, ops::RopeDirection::kInverse);
     return d_head;
   }
   const std::int64_t element = d_head.q.element_size();
-  const std::int64_t my_width = width(static_cast<std::size_t>(comm_.rank()), Width::kFused);
-  at::Tensor sent = as_fused(d_head, my_width);
-  if (!sent.defined()) {
-    sent = at::empty({row_tokens_, my_width}, d_head.q.options());
-    const Qkv parts = split_qkv(sent, mine.num_query_heads(), mine.num_kv_heads(), head_dim_);
-    parts.q.copy_(d_head.q);
-    parts.k.copy_(d_head.k);
-    parts.v.copy_(d_head.v);
-  }
+  const at::Tensor sent = gradient_message(d_head);
   const at::Tensor received = stage(peer_elements(Width::kFused), d_head.q);
   comm_.all_to_all("exchange gradient of q,k,v", sent.data_ptr(),
                    blocks_by_peer_tokens(Width::kFused, element), received.data_ptr(),
@@ -270,13 +308,18 @@ Qkv UlyssesExchange::seq_to_head_qkv_backward(const Qkv& d_head, const at::Tenso
       split_qkv(result(out, {local_tokens(), (num_query_heads_ + 2 * num_kv_heads_) * head_dim_},
                        d_head.q, "exchange gradient of q,k,v"),
                 num_query_heads_, num_kv_heads_, head_dim_);
-  sum_kv(received, my_rows(sent), local);
+  const std::vector<at::Tensor> blocks = blocks_in(received, my_rows(sent), Width::kFused);
+  move_heads(Way::kUnpack, has_kv_copies_ ? Width::kQuery : Width::kFused, local, blocks, rotation);
+  if (has_kv_copies_) {
+    sum_kv(blocks, local, rotation);
+  }
   return local;
 }
 
-/// Places every rank's block of gradients; a KV head already placed by a lower rank is added to.
-void UlyssesExchange::sum_kv(const at::Tensor& received, const at::Tensor& own, const Qkv& local) {
-  const bool needs_wider_sum = has_kv_copies_ && sum_type(local.k) != local.k.scalar_type();
+/// Places every rank's block of KV gradients; a head already placed by a lower rank is added to.
+void UlyssesExchange::sum_kv(std::span<const at::Tensor> blocks, const Qkv& local,
+                             const ops::RopeTable& rotation) {
+  const bool needs_wider_sum = sum_type(local.k) != local.k.scalar_type();
   at::Tensor sum_k = local.k;
   at::Tensor sum_v = local.v;
   if (needs_wider_sum) {
@@ -284,17 +327,10 @@ void UlyssesExchange::sum_kv(const at::Tensor& received, const at::Tensor& own, 
     sum_v = at::empty(local.v.sizes(), local.v.options().dtype(sum_type(local.v)));
   }
   std::int64_t placed_heads = 0;
-  std::int64_t offset = 0;
   for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
     const config::RankHeads& peer = heads_[rank];
-    const std::int64_t columns = width(rank, Width::kFused);
-    const bool is_mine = rank == static_cast<std::size_t>(comm_.rank());
-    const std::int64_t elements = is_mine ? 0 : local_tokens() * columns;
-    const at::Tensor from =
-        is_mine ? own : received.narrow(0, offset, elements).view({local_tokens(), columns});
-    const Qkv block = split_qkv(from, peer.num_query_heads(), peer.num_kv_heads(), head_dim_);
-    offset += elements;
-    local.q.narrow(1, peer.query_heads.begin, peer.num_query_heads()).copy_(block.q);
+    const Qkv block =
+        split_qkv(blocks[rank], peer.num_query_heads(), peer.num_kv_heads(), head_dim_);
     const config::Range kv = peer.kv_heads();
     const std::int64_t shared = std::clamp<std::int64_t>(placed_heads - kv.begin, 0, kv.size());
     const std::int64_t fresh = kv.size() - shared;
@@ -307,6 +343,9 @@ void UlyssesExchange::sum_kv(const at::Tensor& received, const at::Tensor& own, 
       sum_v.narrow(1, kv.begin + shared, fresh).copy_(block.v.narrow(1, shared, fresh));
     }
     placed_heads = std::max(placed_heads, kv.end);
+  }
+  if (rotation.cosine.defined()) {
+    ops::rope(as_rows(sum_k), rotation, head_dim_, ops::RopeDirection::kInverse);
   }
   if (needs_wider_sum) {
     local.k.copy_(sum_k);

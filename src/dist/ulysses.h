@@ -10,11 +10,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "config/shapes.h"
 #include "dist/communicator.h"
+#include "ops/rows.h"
 
 namespace longhaul::dist {
 
@@ -35,8 +37,9 @@ Qkv split_qkv(const at::Tensor& fused, std::int64_t num_q, std::int64_t num_kv,
               std::int64_t head_dim);
 
 /// The exchanges of one sequence-parallel group. Long-lived: one object per group, set_row() before
-/// each row. With one rank every function returns its argument (or views of it) and nothing is
-/// copied or sent.
+/// each row. With one rank every function returns its argument (or views of it), rotated in place
+/// where a rotation is given, and nothing is copied or sent. With several ranks the heads move between
+/// token-local rows and the blocks of messages in one call of ops::copy_heads.
 class UlyssesExchange {
  public:
   /// `heads` of every rank of `comm` in rank order (config::split_heads). `comm` must outlive this
@@ -56,11 +59,13 @@ class UlyssesExchange {
   /// Shapes  q [S, Hq, d], k and v [S, Hk, d] -> q [T, nq, d], k and v [T, nk, d], views of one
   /// fused buffer
   ///         [T, (nq + 2 nk)·d]: `out` when given, else a new one. KV heads are the model's, in
-  ///         this rank's order.
+  ///         this rank's order. `rotation`, when defined: the angles of this rank's own tokens
+  ///         [S, d/2], by which q and k are rotated on their way.
   /// Units   sends S·d·element_size·Σ over peers p of (nq_p + 2 nk_p) bytes
   /// Order   collective; ranks without tokens call it too
   /// Errors  SystemError from the communicator
-  Qkv seq_to_head_qkv(const Qkv& local, const at::Tensor& out = {});
+  Qkv seq_to_head_qkv(const Qkv& local, const at::Tensor& out = {},
+                      const ops::RopeTable& rotation = {});
 
   /// Attention output of my heads for all tokens → all heads for my tokens.
   ///
@@ -78,11 +83,13 @@ class UlyssesExchange {
   ///
   /// Shapes  dq [T, nq, d], dk and dv [T, nk, d] -> dq [S, Hq, d], dk and dv [S, Hk, d], views of
   /// one fused buffer
-  ///         [S, (Hq + 2 Hk)·d]: `out` when given
+  ///         [S, (Hq + 2 Hk)·d]: `out` when given. `rotation` as given to the forward call: dq and
+  ///         dk arrive rotated back.
   /// Order   collective. The gradients of a KV head that several ranks hold travel in the tensors'
-  /// type and are summed
-  ///         in rank order, in fp32 when that type is narrower.
-  Qkv seq_to_head_qkv_backward(const Qkv& d_head, const at::Tensor& out = {});
+  ///         type and are summed in rank order, in fp32 when that type is narrower; the sum of dk
+  ///         is rotated before it is rounded.
+  Qkv seq_to_head_qkv_backward(const Qkv& d_head, const at::Tensor& out = {},
+                               const ops::RopeTable& rotation = {});
 
   /// Rows of every rank's tokens one after the other: [S, width] -> [T, width]. Collective.
   at::Tensor gather_tokens(const at::Tensor& local, const at::Tensor& out = {});
@@ -117,10 +124,20 @@ class UlyssesExchange {
   [[nodiscard]] std::int64_t peer_elements(Width kind) const;
   /// This rank's tokens among those of the row.
   [[nodiscard]] at::Tensor my_rows(const at::Tensor& row) const;
+  /// [S, width] of every rank: those of peers one after the other in `message`, this rank's in `own`.
+  [[nodiscard]] std::vector<at::Tensor> blocks_in(const at::Tensor& message, const at::Tensor& own,
+                                                  Width kind) const;
+  enum class Way { kPack, kUnpack };
+  /// Moves q, or q, k and v, between `local` and the first columns of all ranks' blocks; packing
+  /// rotates q and k, unpacking rotates them back.
+  void move_heads(Way way, Width kind, const Qkv& local, std::span<const at::Tensor> blocks,
+                  const ops::RopeTable& rotation) const;
   at::Tensor stage(std::int64_t elements, const at::Tensor& like);
   at::Tensor result(const at::Tensor& out, std::vector<std::int64_t> shape, const at::Tensor& like,
                     std::string_view name) const;
-  void sum_kv(const at::Tensor& received, const at::Tensor& own, const Qkv& local);
+  /// d_head as one buffer [T, (nq + 2 nk)·d]: its own when it has one.
+  [[nodiscard]] at::Tensor gradient_message(const Qkv& d_head) const;
+  void sum_kv(std::span<const at::Tensor> blocks, const Qkv& local, const ops::RopeTable& rotation);
 
   Communicator& comm_;
   std::vector<config::RankHeads> heads_;

@@ -116,24 +116,68 @@ void rms_norm_backward(const RmsNormBackward& a, Stream) {
   });
 }
 
+/// Cosines and sines of one row's head_dim/2 angles; `sign` −1 turns back.
+struct RowAngles {
+  const float* cosine;
+  const float* sine;
+  std::int64_t half;
+  float sign;
+};
+
+/// Turns the heads of one row; `to` may be `from`. Never inlined, so that rope and copy_heads run the
+/// same instructions: the compiler chooses once which product joins a sum unrounded, and the bits
+/// are equal.
+template <typename T>
+[[gnu::noinline]] void rotate_heads(const T* from, T* to, std::int64_t heads,
+                                    const RowAngles& angles) {
+  const float* cosine = angles.cosine;
+  const float* sine = angles.sine;
+  const std::int64_t half = angles.half;
+  const float sign = angles.sign;
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const T* from_low = from + head * 2 * half;
+    const T* from_high = from_low + half;
+    T* to_low = to + head * 2 * half;
+    T* to_high = to_low + half;
+#pragma omp simd
+    for (std::int64_t i = 0; i < half; ++i) {
+      const float x1 = load(from_low[i]);
+      const float x2 = load(from_high[i]);
+      store(to_low[i], x1 * cosine[i] - sign * x2 * sine[i]);
+      store(to_high[i], x2 * cosine[i] + sign * x1 * sine[i]);
+    }
+  }
+}
+
 void rope(const Rope& a, Stream) {
   dispatch(a.dtype, [&](auto tag) {
     using T = decltype(tag);
     const std::int64_t half = a.head_dim / 2;
-    const float sign = a.inverse ? -1.0F : 1.0F;
 #pragma omp parallel for schedule(static)
     for (std::int64_t row = 0; row < a.rows; ++row) {
-      const float* cosine = a.cosine + row * half;
-      const float* sine = a.sine + row * half;
-      for (std::int64_t head = 0; head < a.heads; ++head) {
-        T* low = row_of<T>(a.x, row, a.pitch) + head * a.head_dim;
-        T* high = low + half;
-#pragma omp simd
-        for (std::int64_t i = 0; i < half; ++i) {
-          const float x1 = load(low[i]);
-          const float x2 = load(high[i]);
-          store(low[i], x1 * cosine[i] - sign * x2 * sine[i]);
-          store(high[i], x2 * cosine[i] + sign * x1 * sine[i]);
+      T* x = row_of<T>(a.x, row, a.pitch);
+      rotate_heads(x, x, a.heads,
+                   {a.cosine + row * half, a.sine + row * half, half, a.inverse ? -1.0F : 1.0F});
+    }
+  });
+}
+
+void copy_heads(const CopyHeads& a, Stream) {
+  dispatch(a.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const std::int64_t half = a.head_dim / 2;
+#pragma omp parallel for schedule(static)
+    for (std::int64_t row = 0; row < a.rows; ++row) {
+      for (std::int64_t i = 0; i < a.num_segments; ++i) {
+        const HeadSegment& segment = a.segments[i];
+        const T* from = row_of<T>(segment.from, row, segment.from_pitch);
+        T* to = row_of<T>(segment.to, row, segment.to_pitch);
+        if (segment.rotated) {
+          rotate_heads(
+              from, to, segment.columns / a.head_dim,
+              {a.cosine + row * half, a.sine + row * half, half, a.inverse ? -1.0F : 1.0F});
+        } else if (segment.columns > 0) {
+          std::memcpy(to, from, static_cast<std::size_t>(segment.columns) * sizeof(T));
         }
       }
     }
@@ -368,6 +412,7 @@ KernelTable make_table() {
   return {.rms_norm_forward = rms_norm_forward,
           .rms_norm_backward = rms_norm_backward,
           .rope = rope,
+          .copy_heads = copy_heads,
           .swiglu_forward = swiglu_forward,
           .swiglu_backward = swiglu_backward,
           .cross_entropy = cross_entropy,

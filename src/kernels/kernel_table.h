@@ -66,6 +66,31 @@ struct Rope {
   bool inverse = false;
 };
 
+/// Columns on their way from the rows of one matrix to those of another.
+struct HeadSegment {
+  const void* from = nullptr;
+  std::int64_t from_pitch = 0;
+  void* to = nullptr;
+  std::int64_t to_pitch = 0;
+  std::int64_t columns = 0;
+  bool rotated = false;  // the columns are whole heads then
+};
+
+/// Copies every segment, any number of them: bit for bit or, where it is rotated, with the bits that
+/// Rope gives with the same angles. What a segment writes is neither read nor written by any other
+/// and does not overlap what it reads. `cosine`, `sine` and `head_dim` matter to rotated segments
+/// alone.
+struct CopyHeads {
+  base::Dtype dtype = base::Dtype::kFloat32;
+  const HeadSegment* segments = nullptr;
+  std::int64_t num_segments = 0;
+  const float* cosine = nullptr;
+  const float* sine = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t head_dim = 0;
+  bool inverse = false;
+};
+
 /// out = silu(gate) · up, gate_up = [rows, gate | up] with `width` columns each.
 struct SwigluForward {
   base::Dtype dtype = base::Dtype::kFloat32;
@@ -184,6 +209,7 @@ struct KernelTable {
   void (*rms_norm_forward)(const RmsNormForward&, Stream) = nullptr;
   void (*rms_norm_backward)(const RmsNormBackward&, Stream) = nullptr;
   void (*rope)(const Rope&, Stream) = nullptr;
+  void (*copy_heads)(const CopyHeads&, Stream) = nullptr;
   void (*swiglu_forward)(const SwigluForward&, Stream) = nullptr;
   void (*swiglu_backward)(const SwigluBackward&, Stream) = nullptr;
   void (*cross_entropy)(const CrossEntropy&, Stream) = nullptr;

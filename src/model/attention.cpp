@@ -44,17 +44,17 @@ at::Tensor UlyssesAttention::k_of(const at::Tensor& qkv) const {
                     shape_.num_kv_heads * shape_.head_dim);
 }
 
+ops::RopeTable UlyssesAttention::rotation(const QkNormWeights& norm, const RowContext& context) {
+  return norm.q.defined() ? ops::RopeTable{} : context.local_rope();
+}
+
 void UlyssesAttention::load_qkv(const at::Tensor& qkv, const QkNormWeights& norm,
                                 const RowContext& context, AttentionSlots& slots) {
   const dist::Qkv local =
       dist::split_qkv(qkv, model_->num_heads, model_->num_kv_heads, model_->head_dim);
-  slots.qkv = exchange_->seq_to_head_qkv(local).fused;
+  slots.qkv = exchange_->seq_to_head_qkv(local, {}, rotation(norm, context)).fused;
   LONGHAUL_ASSERT(slots.qkv.defined() && slots.qkv.size(0) == context.row_tokens(),
                   "the exchange delivers every token of the row");
-  if (!norm.q.defined()) {
-    ops::rope(q_of(slots.qkv), context.rope(), shape_.head_dim, ops::RopeDirection::kForward);
-    ops::rope(k_of(slots.qkv), context.rope(), shape_.head_dim, ops::RopeDirection::kForward);
-  }
 }
 
 at::Tensor UlyssesAttention::ready_qkv(const QkNormWeights& norm, const RowContext& context,
@@ -110,16 +110,16 @@ at::Tensor UlyssesAttention::backward(const at::Tensor& dout, const QkNormWeight
                           context.batch().cu_seqlens, dqkv);
   slots.out.reset();
   slots.lse.reset();
-  ops::rope(q_of(dqkv), context.rope(), shape_.head_dim, ops::RopeDirection::kInverse);
-  ops::rope(k_of(dqkv), context.rope(), shape_.head_dim, ops::RopeDirection::kInverse);
   if (norm.q.defined()) {
+    ops::rope(q_of(dqkv), context.rope(), shape_.head_dim, ops::RopeDirection::kInverse);
+    ops::rope(k_of(dqkv), context.rope(), shape_.head_dim, ops::RopeDirection::kInverse);
     undo_norm(q_of(dqkv), q_of(slots.qkv), norm.q, norm.q_param, sink);
     undo_norm(k_of(dqkv), k_of(slots.qkv), norm.k, norm.k_param, sink);
   }
   slots.qkv.reset();
   const dist::Qkv head =
       dist::split_qkv(dqkv, shape_.num_query_heads, shape_.num_kv_heads, shape_.head_dim);
-  return exchange_->seq_to_head_qkv_backward(head).fused;
+  return exchange_->seq_to_head_qkv_backward(head, {}, rotation(norm, context)).fused;
 }
 
 at::Tensor UlyssesAttention::gather_tokens(const at::Tensor& local) {

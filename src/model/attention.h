@@ -87,7 +87,10 @@ class UlyssesAttention final : public Attention {
   /// q, k as attention uses them: slots.qkv itself, or a normalised and rotated copy with q/k norm.
   [[nodiscard]] at::Tensor ready_qkv(const QkNormWeights& norm, const RowContext& context,
                                      const AttentionSlots& slots) const;
-  /// d(q or k) after norm and RoPE → before them, in place.
+  /// What the exchange rotates by on the way: nothing with q/k norm, whose result RoPE works on.
+  [[nodiscard]] static ops::RopeTable rotation(const QkNormWeights& norm,
+                                               const RowContext& context);
+  /// d(q or k) after the norm → before it, in place.
   void undo_norm(const at::Tensor& gradient, const at::Tensor& raw, const at::Tensor& weight,
                  std::int64_t param, GradSink& sink) const;
 

@@ -12,13 +12,17 @@ RowContext::RowContext(const dist::LocalBatch& batch, const config::ModelConfig&
                        const RandomAddress& random, at::Device device)
     : batch_(&batch), random_(random) {
   const std::vector<float> frequencies = config::rope_inverse_frequencies(model);
-  // Attention sees the whole row, so the table covers it; positions restart at every document.
+  // Attention sees the whole row and, with q/k norm, rotates it there, so the table covers it;
+  // positions restart at every document.
   std::vector<std::int32_t> positions(static_cast<std::size_t>(batch.row_tokens()));
   for (std::size_t doc = 0; doc + 1 < batch.cu_seqlens.size(); ++doc) {
     std::iota(positions.begin() + batch.cu_seqlens[doc],
               positions.begin() + batch.cu_seqlens[doc + 1], 0);
   }
   rope_ = ops::make_rope_table(positions, frequencies, device);
+  const std::int64_t begin = batch.my_tokens.begin;
+  local_rope_ = {.cosine = rope_.cosine.narrow(0, begin, local_tokens()),
+                 .sine = rope_.sine.narrow(0, begin, local_tokens())};
   if (random.lora_dropout == 0 && random.neftune_alpha == 0) {
     return;
   }

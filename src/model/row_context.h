@@ -32,7 +32,9 @@ class RowContext {
   [[nodiscard]] const dist::LocalBatch& batch() const { return *batch_; }
   [[nodiscard]] std::int64_t local_tokens() const { return batch_->my_tokens.size(); }
   [[nodiscard]] std::int64_t row_tokens() const { return batch_->row_tokens(); }
+  /// Rotary angles of all tokens of the row, and of the rank's own (a view of those).
   [[nodiscard]] const ops::RopeTable& rope() const { return rope_; }
+  [[nodiscard]] const ops::RopeTable& local_rope() const { return local_rope_; }
 
   /// Mask addresses for the rank's own tokens, or for all tokens of the row (head-local inputs).
   [[nodiscard]] LoraDropout local_dropout(std::int64_t layer, LayerInput input) const;
@@ -48,6 +50,7 @@ class RowContext {
   const dist::LocalBatch* batch_;
   RandomAddress random_;
   ops::RopeTable rope_;
+  ops::RopeTable local_rope_;
   std::vector<std::uint64_t> row_keys_;  // one per token of the row: (sample, position)
 };
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <vector>
 
 #include "base/error.h"
 #include "ops/backend.h"
@@ -33,13 +34,18 @@ struct Rows {
   std::int64_t width;
 };
 
-Rows rows_of(const at::Tensor& tensor, std::string_view name, base::Dtype dtype) {
+Rows layout_of(const at::Tensor& tensor, std::string_view name) {
   LONGHAUL_ASSERT(tensor.defined() && tensor.dim() == 2, fmt::format("{} is a matrix", name));
   LONGHAUL_ASSERT(tensor.size(1) <= 1 || tensor.stride(1) == 1,
                   fmt::format("columns of {} are neighbours in memory", name));
+  return {tensor.data_ptr(), tensor.stride(0), tensor.size(0), tensor.size(1)};
+}
+
+Rows rows_of(const at::Tensor& tensor, std::string_view name, base::Dtype dtype) {
+  const Rows rows = layout_of(tensor, name);
   LONGHAUL_ASSERT(element_type(tensor, name) == dtype,
                   fmt::format("{} has the call's element type", name));
-  return {tensor.data_ptr(), tensor.stride(0), tensor.size(0), tensor.size(1)};
+  return rows;
 }
 
 void check_shape(const Rows& rows, std::int64_t count, std::int64_t width, std::string_view name) {
@@ -64,6 +70,38 @@ at::Tensor device_copy(std::span<const T> values, at::ScalarType type, at::Devic
 
 const std::uint64_t* key_words(const at::Tensor& keys) {
   return static_cast<const std::uint64_t*>(keys.const_data_ptr());
+}
+
+/// Elements that are only moved, as words of a type that kernels take.
+struct Words {
+  base::Dtype dtype;
+  std::int64_t per_element;
+};
+
+Words words_of(const at::Tensor& like) {
+  const auto bytes = static_cast<std::int64_t>(like.element_size());
+  LONGHAUL_ASSERT(bytes == 2 || bytes == 4 || bytes == 8, "elements have 2, 4 or 8 bytes");
+  return bytes == 2 ? Words{base::Dtype::kBFloat16, 1} : Words{base::Dtype::kFloat32, bytes / 4};
+}
+
+kernels::HeadSegment segment_of(const HeadCopy& copy, std::int64_t rows, std::int64_t head_dim,
+                                std::int64_t words) {
+  const Rows from = layout_of(copy.from, "from");
+  const Rows to = layout_of(copy.to, "to");
+  check_shape(from, rows, from.width, "from");
+  check_shape(to, rows, from.width, "to");
+  LONGHAUL_ASSERT(copy.from.scalar_type() == copy.to.scalar_type(), "from and to have one type");
+  if (copy.rotated) {
+    LONGHAUL_ASSERT(head_dim > 0 && head_dim % 2 == 0 && from.width % head_dim == 0,
+                    "rotated columns are whole heads");
+    element_type(copy.from, "from");
+  }
+  return {.from = from.data,
+          .from_pitch = from.pitch * words,
+          .to = to.data,
+          .to_pitch = to.pitch * words,
+          .columns = from.width * words,
+          .rotated = copy.rotated};
 }
 
 /// The kernels of a tensor's device and the stream to run them on.
@@ -191,6 +229,37 @@ void rope(const at::Tensor& x_SW, const RopeTable& table, std::int64_t head_dim,
                        .head_dim = head_dim,
                        .inverse = direction == RopeDirection::kInverse},
                       device.stream);
+}
+
+void copy_heads(std::span<const HeadCopy> copies, std::int64_t head_dim, const RopeTable& table,
+                RopeDirection direction) {
+  if (copies.empty()) {
+    return;
+  }
+  const at::Tensor& first = copies.front().from;
+  const std::int64_t rows = layout_of(first, "from").rows;
+  const Words words = words_of(first);
+  kernels::CopyHeads args{.dtype = words.dtype,
+                          .rows = rows,
+                          .head_dim = head_dim,
+                          .inverse = direction == RopeDirection::kInverse};
+  std::vector<kernels::HeadSegment> segments;
+  bool any_rotated = false;
+  for (const HeadCopy& copy : copies) {
+    LONGHAUL_ASSERT(copy.from.scalar_type() == first.scalar_type(), "copies have one type");
+    segments.push_back(segment_of(copy, rows, head_dim, words.per_element));
+    any_rotated = any_rotated || copy.rotated;
+  }
+  if (any_rotated) {
+    check_fp32(table.cosine, rows * head_dim / 2, "cosine");
+    check_fp32(table.sine, rows * head_dim / 2, "sine");
+    args.cosine = table.cosine.data_ptr<float>();
+    args.sine = table.sine.data_ptr<float>();
+  }
+  args.segments = segments.data();
+  args.num_segments = static_cast<std::int64_t>(segments.size());
+  const Launcher device(first);
+  device.kernels.copy_heads(args, device.stream);
 }
 
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out) {

@@ -1,7 +1,7 @@
 // The border between libtorch tensors and the row-wise kernels: checks, then one kernel call.
 // Legend: S tokens, W columns. Every tensor argument is [S, W] with unit stride along W and any row
-// pitch, in float32 or bfloat16, on one device; InternalError names the argument that is not. Spans
-// are the host's; a GPU gets a copy.
+// pitch, in float32 or bfloat16 (what copy_heads only moves: any), on one device; InternalError names
+// the argument that is not. Spans are the host's; a GPU gets a copy.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,6 +34,22 @@ enum class RopeDirection { kForward, kInverse };
 /// Rotates the heads of x [S, heads·head_dim] in place.
 void rope(const at::Tensor& x_SW, const RopeTable& table, std::int64_t head_dim,
           RopeDirection direction);
+
+/// Columns of heads on their way; what `to` covers, no other copy of the call reads or writes.
+struct HeadCopy {
+  at::Tensor from;
+  at::Tensor to;
+  bool rotated = false;
+};
+/// Carries out all copies in one pass over their columns; those that are `rotated` arrive as rope()
+/// would leave them, with its very bits.
+///
+/// Shapes  from and to [S, columns], columns of their own for each copy; rotated: whole heads,
+///         `table` [S, head_dim/2]. Without rotated copies table and head_dim are not looked at.
+/// Types   one for the whole call: any of 2, 4 or 8 bytes; rotated: float32 or bfloat16
+/// Errors  InternalError names the argument that does not fit
+void copy_heads(std::span<const HeadCopy> copies, std::int64_t head_dim = 0,
+                const RopeTable& table = {}, RopeDirection direction = RopeDirection::kForward);
 
 /// out [S, F] = silu(gate)·up of gate_up [S, 2F].
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out);

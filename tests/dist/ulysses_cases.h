@@ -74,6 +74,7 @@ struct Bench {
   int rank;
   at::ScalarType type;
   at::Device device = at::kCPU;
+  std::int64_t head_dim = kHeadDim;
 
   [[nodiscard]] const RankHeads& mine() const { return heads[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] Range my_tokens() const { return tokens[static_cast<std::size_t>(rank)]; }
@@ -83,7 +84,7 @@ struct Bench {
   [[nodiscard]] at::Tensor local(Kind kind) const {
     const bool is_kv = kind == kK || kind == kV;
     return filled(
-        my_tokens().size(), is_kv ? layout.num_kv : layout.num_q, kHeadDim, type,
+        my_tokens().size(), is_kv ? layout.num_kv : layout.num_q, head_dim, type,
         [&](std::int64_t row, std::int64_t head, std::int64_t dim) {
           return hashed(kind, my_tokens().begin + row, head, dim, type);
         },
@@ -94,7 +95,7 @@ struct Bench {
   [[nodiscard]] at::Tensor of_my_heads(Kind kind, const Value& value) const {
     const bool is_kv = kind == kK || kind == kV;
     return filled(
-        row(), is_kv ? mine().num_kv_heads() : mine().num_query_heads(), kHeadDim, type,
+        row(), is_kv ? mine().num_kv_heads() : mine().num_query_heads(), head_dim, type,
         [&](std::int64_t token, std::int64_t head, std::int64_t dim) {
           const std::int64_t model_head =
               is_kv ? mine().groups[static_cast<std::size_t>(head)].kv_head
@@ -123,7 +124,7 @@ struct Bench {
   [[nodiscard]] at::Tensor summed_gradient(Kind kind) const {
     const bool is_kv = kind == kK || kind == kV;
     return filled(
-        my_tokens().size(), is_kv ? layout.num_kv : layout.num_q, kHeadDim, type,
+        my_tokens().size(), is_kv ? layout.num_kv : layout.num_q, head_dim, type,
         [&](std::int64_t row, std::int64_t head, std::int64_t dim) {
           double sum = 0;
           for (std::size_t peer = 0; peer < heads.size(); ++peer) {
@@ -172,6 +173,61 @@ bool backward_is_exact(Communicator& comm, const Bench& bench) {
   return at::equal(d_o, bench.head_local(kO)) && at::equal(local.q, bench.summed_gradient(kQ)) &&
          at::equal(local.k, bench.summed_gradient(kK)) &&
          at::equal(local.v, bench.summed_gradient(kV));
+}
+
+/// Angles of `rows`, other ones for every row of a row.
+inline ops::RopeTable angles_of(const Bench& bench, Range rows) {
+  std::vector<std::int32_t> positions;
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    positions.push_back(static_cast<std::int32_t>(row * row + 1));
+  }
+  std::vector<float> frequencies;
+  for (std::int64_t i = 0; i < bench.head_dim / 2; ++i) {
+    frequencies.push_back(0.3F * static_cast<float>(i + 1));
+  }
+  return ops::make_rope_table(positions, frequencies, bench.device);
+}
+
+/// `heads` [rows, heads, d] rotated by a pass of its own.
+inline at::Tensor rotated(const at::Tensor& heads, const ops::RopeTable& table,
+                          ops::RopeDirection direction) {
+  const at::Tensor rows = heads.flatten(1).clone();
+  ops::rope(rows, table, heads.size(2), direction);
+  return rows.view(heads.sizes());
+}
+
+/// Rotates by the angles of `my_angles` on the way to the heads and back. Both must have the bits of
+/// an exchange beside a pass of RoPE; a sum of KV copies is rotated before it is rounded.
+template <typename Exchange = UlyssesExchange>
+bool rotation_is_exact(Communicator& comm, Bench bench, Range my_angles) {
+  bench.head_dim = 6;
+  Exchange exchange(comm, bench.heads, bench.head_dim);
+  exchange.set_row(bench.tokens);
+  const ops::RopeTable mine = angles_of(bench, my_angles);
+  const Qkv head = exchange.seq_to_head_qkv(
+      {.q = bench.local(kQ), .k = bench.local(kK), .v = bench.local(kV), .fused = {}}, {}, mine);
+  const Qkv local = exchange.seq_to_head_qkv_backward({.q = bench.head_gradient(kQ),
+                                                       .k = bench.head_gradient(kK),
+                                                       .v = bench.head_gradient(kV),
+                                                       .fused = {}},
+                                                      {}, mine);
+  const auto forward = [&](Kind kind) {
+    return rotated(bench.head_local(kind), angles_of(bench, {0, bench.row()}),
+                   ops::RopeDirection::kForward);
+  };
+  std::int64_t held = 0;
+  for (const RankHeads& rank : bench.heads) {
+    held += rank.num_kv_heads();
+  }
+  const auto backward = [&](Kind kind) {
+    const bool is_sum = kind == kK && held > bench.layout.num_kv;
+    return rotated(bench.summed_gradient(kind).to(is_sum ? at::kFloat : bench.type),
+                   angles_of(bench, bench.my_tokens()), ops::RopeDirection::kInverse)
+        .to(bench.type);
+  };
+  return at::equal(head.q, forward(kQ)) && at::equal(head.k, forward(kK)) &&
+         at::equal(head.v, bench.head_local(kV)) && at::equal(local.q, backward(kQ)) &&
+         at::equal(local.k, backward(kK)) && at::equal(local.v, bench.summed_gradient(kV));
 }
 
 }  // namespace longhaul::dist_test

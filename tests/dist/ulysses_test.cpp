@@ -58,6 +58,61 @@ TEST(Ulysses, SumsTheGradientsOfKvCopies) {
   EXPECT_EQ(for_all_cases(at::kDouble, layouts, backward_is_exact<>), 0);
 }
 
+bool rotates_exactly(Communicator& comm, const Bench& bench) {
+  return rotation_is_exact<>(comm, bench, bench.my_tokens());
+}
+
+TEST(Ulysses, RotatesOnTheWayWithTheBitsOfAPassOfItsOwn) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    EXPECT_EQ(for_all_cases(type, kLayouts, rotates_exactly), 0);
+  }
+}
+
+TEST(Ulysses, FailsWhenAShardsAnglesBeginWithThoseOfTheRow) {
+  const auto check = [](Communicator& comm, const Bench& bench) {
+    return rotation_is_exact<>(comm, bench, {0, bench.my_tokens().size()});
+  };
+  EXPECT_GT(for_all_cases(at::kFloat, kLayouts, check), 0);
+}
+
+TEST(Ulysses, LeavesWhatItSendsAsItWas) {
+  run_ranks(2, [](Communicator& comm) {
+    Bench bench{.layout = {8, 2},
+                .heads = config::split_heads(8, 2, 2),
+                .tokens = config::split_tokens(7, 2),
+                .rank = comm.rank(),
+                .type = at::kFloat};
+    bench.head_dim = 4;
+    UlyssesExchange exchange(comm, bench.heads, bench.head_dim);
+    exchange.set_row(bench.tokens);
+    const Qkv local{.q = bench.local(kQ), .k = bench.local(kK), .v = bench.local(kV), .fused = {}};
+    exchange.seq_to_head_qkv(local, {}, angles_of(bench, bench.my_tokens()));
+    EXPECT_TRUE(at::equal(local.q, bench.local(kQ)) && at::equal(local.k, bench.local(kK)));
+  });
+}
+
+TEST(Ulysses, RotatesInPlaceOnOneRank) {
+  const auto comm = make_single();
+  Bench bench{.layout = {9, 3},
+              .heads = config::split_heads(9, 3, 1),
+              .tokens = config::split_tokens(7, 1),
+              .rank = 0,
+              .type = at::kFloat};
+  bench.head_dim = 4;
+  UlyssesExchange exchange(*comm, bench.heads, bench.head_dim);
+  exchange.set_row(bench.tokens);
+  const Qkv local{.q = bench.local(kQ), .k = bench.local(kK), .v = bench.local(kV), .fused = {}};
+  const Qkv head = exchange.seq_to_head_qkv(local, {}, angles_of(bench, bench.my_tokens()));
+  EXPECT_EQ(head.q.data_ptr(), local.q.data_ptr());
+  EXPECT_EQ(head.k.data_ptr(), local.k.data_ptr());
+  EXPECT_FALSE(at::equal(head.q, bench.local(kQ)));
+  EXPECT_TRUE(at::equal(head.v, bench.local(kV)));
+  const Qkv back = exchange.seq_to_head_qkv_backward(head, {}, angles_of(bench, bench.my_tokens()));
+  EXPECT_EQ(back.q.data_ptr(), local.q.data_ptr());
+  // Values reach 2²⁰, so two roundings stay below 1.
+  EXPECT_LT((back.q - bench.local(kQ)).abs().max().item().toDouble(), 1.0);
+}
+
 TEST(Ulysses, FailsWhenTheExchangeIsIdentity) {
   const auto identity = [](auto check) {
     return [check](Communicator& comm, const Bench& bench) {
@@ -67,6 +122,7 @@ TEST(Ulysses, FailsWhenTheExchangeIsIdentity) {
   };
   EXPECT_GT(for_all_cases(at::kFloat, kLayouts, identity(forward_is_exact<>)), 0);
   EXPECT_GT(for_all_cases(at::kFloat, kLayouts, identity(backward_is_exact<>)), 0);
+  EXPECT_GT(for_all_cases(at::kFloat, kLayouts, identity(rotates_exactly)), 0);
   for (const Layout& layout : kLayouts) {  // every layout shows it, even 4/4 on two ranks
     const Layout one[] = {layout};
     EXPECT_GT(for_all_cases(at::kFloat, one, identity(forward_is_exact<>)), 10);

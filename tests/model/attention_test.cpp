@@ -131,6 +131,44 @@ TEST_P(UlyssesAttention, GivesTheSameOnAnyNumberOfRanks) {
   }
 }
 
+/// slots.qkv of every rank after load_qkv.
+std::vector<at::Tensor> loaded(const config::ModelConfig& model, int ranks) {
+  const Inputs in(model);
+  std::vector<at::Tensor> slots_of_ranks(static_cast<std::size_t>(ranks));
+  dist::run_ranks(ranks, [&](dist::Communicator& comm) {
+    at::set_num_threads(1);
+    dist::UlyssesExchange exchange(
+        comm, config::split_heads(model.num_heads, model.num_kv_heads, ranks), model.head_dim);
+    model::UlyssesAttention attention(model, exchange);
+    const dist::LocalBatch batch = dist::shard_row(the_row(), ranks, comm.rank());
+    const model::RowContext context(batch, model, {});
+    attention.set_row(context);
+    AttentionSlots slots;
+    attention.load_qkv(in.qkv.narrow(0, batch.my_tokens.begin, batch.my_tokens.size()).clone(),
+                       in.norm, context, slots);
+    slots_of_ranks[static_cast<std::size_t>(comm.rank())] = slots.qkv;
+  });
+  return slots_of_ranks;
+}
+
+TEST_P(UlyssesAttention, LoadsTheBitsOfOneRankOnAnyNumberOfRanks) {
+  const config::ModelConfig model = testing::tiny_model(GetParam());
+  const dist::Qkv one =
+      dist::split_qkv(loaded(model, 1).at(0), model.num_heads, model.num_kv_heads, model.head_dim);
+  for (const int ranks : {2, 3, 4}) {
+    const auto heads = config::split_heads(model.num_heads, model.num_kv_heads, ranks);
+    const std::vector<at::Tensor> many = loaded(model, ranks);
+    for (std::size_t rank = 0; rank < many.size(); ++rank) {
+      const config::Range q = heads[rank].query_heads;
+      const config::Range kv = heads[rank].kv_heads();
+      const dist::Qkv mine = dist::split_qkv(many[rank], q.size(), kv.size(), model.head_dim);
+      EXPECT_TRUE(mine.q.equal(one.q.narrow(1, q.begin, q.size())));
+      EXPECT_TRUE(mine.k.equal(one.k.narrow(1, kv.begin, kv.size())));
+      EXPECT_TRUE(mine.v.equal(one.v.narrow(1, kv.begin, kv.size())));
+    }
+  }
+}
+
 /// The plain formula in fp64 with autograd for one rank: norms, rotation, causal softmax.
 struct Oracle {
   explicit Oracle(const config::ModelConfig& model) {

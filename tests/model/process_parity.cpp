@@ -102,7 +102,8 @@ int check_exchange(dist::Communicator& comm, at::Device device) {
             .device = device};
         faults += dist_test::forward_is_exact(comm, bench) ? 0 : 1;
         faults += dist_test::backward_is_exact(comm, bench) ? 0 : 1;
-        cases += 2;
+        faults += dist_test::rotation_is_exact(comm, bench, bench.my_tokens()) ? 0 : 1;
+        cases += 3;
       }
     }
   }

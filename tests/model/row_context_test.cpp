@@ -132,6 +132,22 @@ TEST(RowContext, RotaryAnglesCoverTheRowAndRestartWithEveryDocument) {
   }
 }
 
+TEST(RowContext, RotaryAnglesOfTheShardAreThoseOfItsTokens) {
+  const data::PackedBatch row = row_of({3, 1, 4}, {0, 1, 2});
+  for (std::int64_t rank = 0; rank < 3; ++rank) {
+    const dist::LocalBatch batch = dist::shard_row(row, 3, rank);
+    const RowContext context(batch, tiny(), RandomAddress{});
+    const std::int64_t begin = batch.my_tokens.begin;
+    const std::int64_t count = batch.my_tokens.size();
+    EXPECT_TRUE(context.local_rope().cosine.equal(context.rope().cosine.narrow(0, begin, count)));
+    EXPECT_TRUE(context.local_rope().sine.equal(context.rope().sine.narrow(0, begin, count)));
+    for (std::int64_t i = 0; i < count; ++i) {
+      EXPECT_NEAR(context.local_rope().cosine[i][0].item<double>(),
+                  std::cos(batch.positions[static_cast<std::size_t>(i)]), 1e-6);
+    }
+  }
+}
+
 TEST(RowContext, NoiseHasNeftunesSizePerDocumentAndDoesNotDependOnTheCut) {
   const data::PackedBatch row = row_of({9, 100}, {3, 4});
   const std::int64_t hidden = 16;
@@ -159,6 +175,7 @@ TEST(RowContext, AShardWithoutTokensIsFine) {
   const dist::LocalBatch batch = dist::shard_row(row_of({2}, {0}), 4, 3);
   const RowContext context(batch, tiny(), kRandom);
   EXPECT_EQ(context.local_tokens(), 0);
+  EXPECT_EQ(context.local_rope().cosine.size(0), 0);
   EXPECT_TRUE(context.local_dropout(0, LayerInput::kAttention)->row_keys.empty());
   context.add_neftune(at::empty({0, 8}));
 }

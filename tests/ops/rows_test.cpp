@@ -101,6 +101,69 @@ TEST(Rows, RopeRotatesEveryHeadAndBack) {
   expect_near(x, before, 1e-6);
 }
 
+TEST(Rows, HeadsAreCopiedAndRotatedInOnePass) {
+  at::manual_seed(9);
+  const std::vector<std::int32_t> positions = {0, 3, 7};
+  const RopeTable table = make_rope_table(positions, std::vector<float>{1.0F, 0.1F});
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    for (const RopeDirection direction : {RopeDirection::kForward, RopeDirection::kInverse}) {
+      const at::Tensor x = pitched(3, 20, type);  // five heads of four
+      const at::Tensor q = pitched(3, 8, type);
+      const at::Tensor k = pitched(3, 4, type);
+      const at::Tensor v = pitched(3, 8, type);
+      const HeadCopy copies[] = {
+          {x.narrow(1, 0, 8), q, true}, {x.narrow(1, 16, 4), k, true}, {x.narrow(1, 8, 8), v}};
+      copy_heads(copies, 4, table, direction);
+      const at::Tensor turned = x.clone();
+      rope(turned, table, 4, direction);
+      EXPECT_TRUE(q.equal(turned.narrow(1, 0, 8)));
+      EXPECT_TRUE(k.equal(turned.narrow(1, 16, 4)));
+      EXPECT_TRUE(v.equal(x.narrow(1, 8, 8)));
+    }
+  }
+}
+
+TEST(Rows, HeadsThatAreNotRotatedKeepTheirBitsInAnyType) {
+  at::manual_seed(10);
+  for (const at::ScalarType type :
+       {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong, at::kInt}) {
+    const at::Tensor x = at::randint(-100, 100, {5, 9}).to(type).narrow(1, 1, 7);
+    const at::Tensor y = at::zeros({5, 9}, at::TensorOptions().dtype(type));
+    const HeadCopy copies[] = {{x.narrow(1, 0, 3), y.narrow(1, 5, 3)},
+                               {x.narrow(1, 3, 4), y.narrow(1, 1, 4)}};
+    copy_heads(copies);
+    EXPECT_TRUE(y.narrow(1, 5, 3).equal(x.narrow(1, 0, 3)));
+    EXPECT_TRUE(y.narrow(1, 1, 4).equal(x.narrow(1, 3, 4)));
+    EXPECT_TRUE(y.select(1, 0).eq(0).all().item<bool>());
+    EXPECT_TRUE(y.select(1, 8).eq(0).all().item<bool>());
+  }
+  copy_heads({});
+}
+
+TEST(Rows, CopiesOfHeadsThatDoNotFitAreNamed) {
+  const at::Tensor x = at::ones({3, 8});
+  const RopeTable table =
+      make_rope_table(std::vector<std::int32_t>{0, 1, 2}, std::vector<float>{1, 2});
+  const auto bug = [&](const HeadCopy& copy, std::int64_t head_dim, const RopeTable& angles) {
+    return bug_of([&] { copy_heads(std::span(&copy, 1), head_dim, angles); });
+  };
+  EXPECT_THAT(bug({x, at::ones({3, 7})}, 4, {}), HasSubstr("to is [3, 8], got [3, 7]"));
+  EXPECT_THAT(bug({x, at::ones({2, 8})}, 4, {}), HasSubstr("to is [3, 8], got [2, 8]"));
+  EXPECT_THAT(bug({x, at::ones({8, 3}).t()}, 4, {}), HasSubstr("columns of to are neighbours"));
+  EXPECT_THAT(bug({x, x.to(at::kDouble)}, 4, {}), HasSubstr("from and to have one type"));
+  EXPECT_THAT(bug({x.to(at::kByte), x.to(at::kByte)}, 4, {}), HasSubstr("2, 4 or 8 bytes"));
+  EXPECT_THAT(bug({at::Tensor(), x}, 4, {}), HasSubstr("from is a matrix"));
+  EXPECT_THAT(bug({x, x.clone(), true}, 3, table), HasSubstr("whole heads"));
+  EXPECT_THAT(bug({x, x.clone(), true}, 4, {}), HasSubstr("cosine"));
+  EXPECT_THAT(bug({x, x.clone(), true}, 8, table), HasSubstr("cosine"));
+  EXPECT_THAT(bug({x.to(at::kDouble), x.to(at::kDouble), true}, 4, table),
+              HasSubstr("from is float32 or bfloat16"));
+  const HeadCopy of_two_types[] = {{x, x.clone()}, {x.to(at::kInt), x.to(at::kInt)}};
+  EXPECT_THAT(bug_of([&] { copy_heads(of_two_types); }), HasSubstr("copies have one type"));
+  const HeadCopy of_two_lengths[] = {{x, x.clone()}, {at::ones({2, 8}), at::ones({2, 8})}};
+  EXPECT_THAT(bug_of([&] { copy_heads(of_two_lengths); }), HasSubstr("from is [3, 8], got [2, 8]"));
+}
+
 TEST(Rows, SwigluAndItsBackwardEqualAutograd) {
   at::manual_seed(4);
   const at::Tensor gate_up = pitched(5, 14);
@@ -178,6 +241,8 @@ TEST(Rows, RowsMayBeMissing) {
   EXPECT_EQ(rms_norm(at::empty({0, 4}), weight, 1e-5, at::empty({0, 4})).size(0), 0);
   EXPECT_EQ(cross_entropy(at::empty({0, 4}), {}, 1).loss_sum, 0);
   swiglu(at::empty({0, 8}), at::empty({0, 4}));
+  const HeadCopy none[] = {{at::empty({0, 4}), at::empty({0, 4}), true}};
+  copy_heads(none, 4, make_rope_table({}, std::vector<float>{1, 2}));
   embedding_gather(at::ones({3, 4}), {}, at::empty({0, 4}));
 }
 

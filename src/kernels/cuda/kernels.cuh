@@ -11,6 +11,8 @@ void rms_norm_forward(const RmsNormForward& a, Stream stream);
 void rms_norm_backward(const RmsNormBackward& a, Stream stream);
 /// Element-wise.
 void rope(const Rope& a, Stream stream);
+/// Element-wise; up to 32 segments in a launch.
+void copy_heads(const CopyHeads& a, Stream stream);
 /// Element-wise.
 void swiglu_forward(const SwigluForward& a, Stream stream);
 /// Element-wise.

@@ -1,5 +1,6 @@
 // Rotary embedding in place. One item is a vector of pairs (i, i + head_dim/2) of one head.
 #include "kernels/cuda/kernels.cuh"
+#include "kernels/cuda/rotary.cuh"
 #include "kernels/cuda/row_map.cuh"
 
 namespace longhaul::kernels::cuda {
@@ -7,12 +8,7 @@ namespace {
 
 template <typename T, int N>
 struct RopeBody {
-  struct Values {
-    Vector<T, N> low;
-    Vector<T, N> high;
-    float cosine[N];
-    float sine[N];
-  };
+  using Values = RotaryPairs<T, N>;
   Rope a;
   FastDivide per_head;  // items of a head
 
@@ -22,29 +18,14 @@ struct RopeBody {
     return static_cast<T*>(a.x) + row * a.pitch + head * a.head_dim + std::int64_t{within} * N;
   }
   __device__ Values load(std::int64_t row, std::uint32_t item) const {
-    Values values;
     const std::int64_t half = a.head_dim / 2;
-    const T* low = place(row, item);
-    values.low = load_vector<N>(low);
-    values.high = load_vector<N>(low + half);
     const std::uint32_t within = item - per_head.quotient(item) * per_head.divisor();
     const std::int64_t angle = row * half + std::int64_t{within} * N;
-    load_floats<(N > 1), Memory::kConstant>(a.cosine + angle, N, values.cosine);
-    load_floats<(N > 1), Memory::kConstant>(a.sine + angle, N, values.sine);
-    return values;
+    return load_pairs<N, Memory::kMutable>(place(row, item), half, a.cosine + angle,
+                                           a.sine + angle);
   }
   __device__ void finish(std::int64_t row, std::uint32_t item, const Values& in) const {
-    float low[N];
-    float high[N];
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float sine = a.inverse ? -in.sine[i] : in.sine[i];
-      low[i] = fmaf(in.low[i], in.cosine[i], -(in.high[i] * sine));
-      high[i] = fmaf(in.high[i], in.cosine[i], in.low[i] * sine);
-    }
-    T* to = place(row, item);
-    store_vector(to, to_vector<T>(low));
-    store_vector(to + a.head_dim / 2, to_vector<T>(high));
+    store_turned(place(row, item), a.head_dim / 2, in, a.inverse);
   }
 };
 

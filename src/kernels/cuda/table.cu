@@ -7,6 +7,7 @@ const KernelTable& cuda_kernels() {
   static const KernelTable table = {.rms_norm_forward = cuda::rms_norm_forward,
                                     .rms_norm_backward = cuda::rms_norm_backward,
                                     .rope = cuda::rope,
+                                    .copy_heads = cuda::copy_heads,
                                     .swiglu_forward = cuda::swiglu_forward,
                                     .swiglu_backward = cuda::swiglu_backward,
                                     .cross_entropy = cuda::cross_entropy,
