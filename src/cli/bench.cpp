@@ -268,19 +268,28 @@ void bench_attention(const Subject& subject) {
   }
 }
 
+OrderedJson exchange_line(const Subject& subject, const train::ExchangeMeasurement& measured) {
+  OrderedJson line = begin_line(subject, measured.tokens);
+  line["way"] = measured.through_peers ? "peer memory" : "messages";
+  const auto add = [&](const std::string& name, const train::ExchangeTimes& times) {
+    line[name + "_bytes"] = static_cast<std::int64_t>(times.bytes);
+    const double seconds = add_times(line, name, times.seconds).median;
+    line[name + "_gb_per_s"] = rounded(metrics::per_second(times.bytes, seconds) * 1e-9, 3);
+  };
+  add("qkv", measured.qkv);
+  add("output", measured.output);
+  return line;
+}
+
 void bench_exchange(const Subject& subject, const dist::ProcessGroup& group) {
   for (const std::int64_t tokens : subject.config.bench.lengths) {
-    const train::ExchangeMeasurement measured =
-        train::measure_exchange(subject.config, subject.model, group, subject.device, tokens);
-    OrderedJson line = begin_line(subject, tokens);
-    const auto add = [&](const std::string& name, const train::ExchangeTimes& times) {
-      line[name + "_bytes"] = static_cast<std::int64_t>(times.bytes);
-      const double seconds = add_times(line, name, times.seconds).median;
-      line[name + "_gb_per_s"] = rounded(metrics::per_second(times.bytes, seconds) * 1e-9, 3);
-    };
-    add("qkv", measured.qkv);
-    add("output", measured.output);
-    print_line(subject, line);
+    for (const bool through_peers : {false, true}) {
+      const train::ExchangeMeasurement measured = train::measure_exchange(
+          subject.config, subject.model, group, subject.device, tokens, through_peers);
+      if (measured.through_peers == through_peers) {  // not every transport has peer memory
+        print_line(subject, exchange_line(subject, measured));
+      }
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/step_clock.h"
 
 namespace longhaul::dist {
 namespace {
@@ -220,6 +221,75 @@ void UlyssesExchange::move_heads(Way way, Width kind, const Qkv& local,
                   way == Way::kPack ? ops::RopeDirection::kForward : ops::RopeDirection::kInverse);
 }
 
+void UlyssesExchange::release_staging() {
+  staging_ = at::Tensor();
+  peers_.reset();
+}
+
+void UlyssesExchange::use_peer_memory(bool wanted) {
+  wants_peers_ = wanted;
+  release_staging();
+}
+
+std::int64_t UlyssesExchange::most_received(std::int64_t element_bytes) const {
+  std::int64_t most = 0;
+  for (const Width kind : {Width::kQuery, Width::kFused}) {
+    std::int64_t total_width = 0;
+    for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
+      total_width += width(rank, kind);
+    }
+    for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
+      const std::int64_t tokens = tokens_[rank].size();
+      const std::int64_t columns = width(rank, kind);
+      most = std::max({most, (row_tokens_ - tokens) * columns, tokens * (total_width - columns)});
+    }
+  }
+  return most * element_bytes;
+}
+
+PeerMemory* UlyssesExchange::peers_for(const at::Tensor& like) {
+  if (!wants_peers_) {
+    return nullptr;
+  }
+  const std::int64_t needed = most_received(like.element_size());
+  if (peers_ == nullptr || peers_->bytes() < needed) {
+    peers_.reset();  // the old one goes first, so that both never stand side by side
+    peers_ = comm_.make_peer_memory(std::max<std::int64_t>(needed, 1));
+    wants_peers_ = peers_ != nullptr;
+  }
+  return peers_.get();
+}
+
+void UlyssesExchange::to_rows(std::string_view name, Width kind, const at::Tensor& row,
+                              const UseBlocks& write) {
+  if (PeerMemory* const peers = peers_for(row)) {
+    write_to_rows(*peers, name, kind, row, write);
+    return;
+  }
+  const std::int64_t element = row.element_size();
+  const at::Tensor packed = stage(peer_elements(kind), row);
+  write(blocks_in(packed, my_rows(row), kind));
+  const ops::OpTimer timer(ops::OpKind::kExchange);
+  comm_.all_to_all(name, packed.data_ptr(), blocks_by_peer_heads(kind, OwnBlock::kLeftOut, element),
+                   row.data_ptr(), blocks_by_peer_tokens(kind, element));
+}
+
+void UlyssesExchange::from_rows(std::string_view name, Width kind, const at::Tensor& row,
+                                const UseBlocks& read) {
+  if (PeerMemory* const peers = peers_for(row)) {
+    write_from_rows(*peers, name, kind, row, read);
+    return;
+  }
+  const std::int64_t element = row.element_size();
+  const at::Tensor received = stage(peer_elements(kind), row);
+  {
+    const ops::OpTimer timer(ops::OpKind::kExchange);
+    comm_.all_to_all(name, row.data_ptr(), blocks_by_peer_tokens(kind, element),
+                     received.data_ptr(), blocks_by_peer_heads(kind, OwnBlock::kLeftOut, element));
+  }
+  read(blocks_in(received, my_rows(row), kind));
+}
+
 Qkv UlyssesExchange::seq_to_head_qkv(const Qkv& local, const at::Tensor& out,
                                      const ops::RopeTable& rotation) {
   check_qkv(local, local_tokens(), num_query_heads_, num_kv_heads_, head_dim_);
@@ -228,15 +298,11 @@ Qkv UlyssesExchange::seq_to_head_qkv(const Qkv& local, const at::Tensor& out,
     return local;
   }
   const auto me = static_cast<std::size_t>(comm_.rank());
-  const std::int64_t element = local.q.element_size();
-  const at::Tensor packed = stage(peer_elements(Width::kFused), local.q);
   const at::Tensor fused =
       result(out, {row_tokens_, width(me, Width::kFused)}, local.q, "exchange q,k,v");
-  move_heads(Way::kPack, Width::kFused, local, blocks_in(packed, my_rows(fused), Width::kFused),
-             rotation);
-  comm_.all_to_all("exchange q,k,v", packed.data_ptr(),
-                   blocks_by_peer_heads(Width::kFused, OwnBlock::kLeftOut, element),
-                   fused.data_ptr(), blocks_by_peer_tokens(Width::kFused, element));
+  to_rows("exchange q,k,v", Width::kFused, fused, [&](std::span<const at::Tensor> blocks) {
+    move_heads(Way::kPack, Width::kFused, local, blocks, rotation);
+  });
   return split_qkv(fused, my_heads().num_query_heads(), my_heads().num_kv_heads(), head_dim_);
 }
 
@@ -245,16 +311,14 @@ at::Tensor UlyssesExchange::head_to_seq(const at::Tensor& o, const at::Tensor& o
   if (heads_.size() == 1) {
     return o;
   }
-  const std::int64_t element = o.element_size();
   const at::Tensor sent = o.contiguous();  // a peer's rows are then one block: nothing to pack
-  const at::Tensor received = stage(peer_elements(Width::kQuery), o);
-  comm_.all_to_all("exchange attention output", sent.data_ptr(),
-                   blocks_by_peer_tokens(Width::kQuery, element), received.data_ptr(),
-                   blocks_by_peer_heads(Width::kQuery, OwnBlock::kLeftOut, element));
   const at::Tensor local =
       result(out, {local_tokens(), num_query_heads_, head_dim_}, o, "exchange attention output");
-  move_heads(Way::kUnpack, Width::kQuery, {.q = local, .k = {}, .v = {}, .fused = {}},
-             blocks_in(received, as_rows(my_rows(sent)), Width::kQuery), {});
+  from_rows("exchange attention output", Width::kQuery, as_rows(sent),
+            [&](std::span<const at::Tensor> blocks) {
+              move_heads(Way::kUnpack, Width::kQuery, {.q = local, .k = {}, .v = {}, .fused = {}},
+                         blocks, {});
+            });
   return local;
 }
 
@@ -263,15 +327,13 @@ at::Tensor UlyssesExchange::head_to_seq_backward(const at::Tensor& d_o, const at
   if (heads_.size() == 1) {
     return d_o;
   }
-  const std::int64_t element = d_o.element_size();
-  const at::Tensor packed = stage(peer_elements(Width::kQuery), d_o);
   at::Tensor head = result(out, {row_tokens_, my_heads().num_query_heads(), head_dim_}, d_o,
                            "exchange gradient of attention output");
-  move_heads(Way::kPack, Width::kQuery, {.q = d_o, .k = {}, .v = {}, .fused = {}},
-             blocks_in(packed, as_rows(my_rows(head)), Width::kQuery), {});
-  comm_.all_to_all("exchange gradient of attention output", packed.data_ptr(),
-                   blocks_by_peer_heads(Width::kQuery, OwnBlock::kLeftOut, element),
-                   head.data_ptr(), blocks_by_peer_tokens(Width::kQuery, element));
+  to_rows("exchange gradient of attention output", Width::kQuery, as_rows(head),
+          [&](std::span<const at::Tensor> blocks) {
+            move_heads(Way::kPack, Width::kQuery, {.q = d_o, .k = {}, .v = {}, .fused = {}}, blocks,
+                       {});
+          });
   return head;
 }
 
@@ -298,21 +360,19 @@ Qkv UlyssesExchange::seq_to_head_qkv_backward(const Qkv& d_head, const at::Tenso
     rotate(d_head, rotation, head_dim_, ops::RopeDirection::kInverse);
     return d_head;
   }
-  const std::int64_t element = d_head.q.element_size();
   const at::Tensor sent = gradient_message(d_head);
-  const at::Tensor received = stage(peer_elements(Width::kFused), d_head.q);
-  comm_.all_to_all("exchange gradient of q,k,v", sent.data_ptr(),
-                   blocks_by_peer_tokens(Width::kFused, element), received.data_ptr(),
-                   blocks_by_peer_heads(Width::kFused, OwnBlock::kLeftOut, element));
   const Qkv local =
       split_qkv(result(out, {local_tokens(), (num_query_heads_ + 2 * num_kv_heads_) * head_dim_},
                        d_head.q, "exchange gradient of q,k,v"),
                 num_query_heads_, num_kv_heads_, head_dim_);
-  const std::vector<at::Tensor> blocks = blocks_in(received, my_rows(sent), Width::kFused);
-  move_heads(Way::kUnpack, has_kv_copies_ ? Width::kQuery : Width::kFused, local, blocks, rotation);
-  if (has_kv_copies_) {
-    sum_kv(blocks, local, rotation);
-  }
+  from_rows("exchange gradient of q,k,v", Width::kFused, sent,
+            [&](std::span<const at::Tensor> blocks) {
+              move_heads(Way::kUnpack, has_kv_copies_ ? Width::kQuery : Width::kFused, local,
+                         blocks, rotation);
+              if (has_kv_copies_) {
+                sum_kv(blocks, local, rotation);
+              }
+            });
   return local;
 }
 

@@ -10,6 +10,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -103,7 +105,15 @@ class UlyssesExchange {
 
   /// Bytes of the packing buffer, kept from call to call and grown to the largest row so far.
   [[nodiscard]] std::int64_t staging_bytes() const;
-  void release_staging() { staging_ = at::Tensor(); }
+  /// Collective when ranks write into one another's memory.
+  void release_staging();
+
+  /// From the next exchange on ranks write heads directly into their peers' memory where the
+  /// communicator can (Communicator::make_peer_memory), instead of sending messages. Collective:
+  /// the same on every rank.
+  void use_peer_memory(bool wanted);
+  /// Whether the last exchange went that way.
+  [[nodiscard]] bool uses_peer_memory() const { return peers_ != nullptr; }
 
  protected:
   /// Adds another rank's gradient of a shared KV head. Virtual so that a test can leave it out and
@@ -133,6 +143,21 @@ class UlyssesExchange {
   void move_heads(Way way, Width kind, const Qkv& local, std::span<const at::Tensor> blocks,
                   const ops::RopeTable& rotation) const;
   at::Tensor stage(std::int64_t elements, const at::Tensor& like);
+  /// What fills, or takes, the [S, width] blocks of all ranks.
+  using UseBlocks = std::function<void(std::span<const at::Tensor> blocks)>;
+  /// This rank's tokens for every rank's heads, as `write` packs them, -> `row` [T, my width].
+  void to_rows(std::string_view name, Width kind, const at::Tensor& row, const UseBlocks& write);
+  /// `row` [T, my width] -> this rank's tokens of every rank's heads, for `read`.
+  void from_rows(std::string_view name, Width kind, const at::Tensor& row, const UseBlocks& read);
+  /// The same through peer memory.
+  void write_to_rows(PeerMemory& peers, std::string_view name, Width kind, const at::Tensor& row,
+                     const UseBlocks& write) const;
+  void write_from_rows(PeerMemory& peers, std::string_view name, Width kind, const at::Tensor& row,
+                       const UseBlocks& read) const;
+  /// The peer memory of this row, grown when it must be; null: messages.
+  PeerMemory* peers_for(const at::Tensor& like);
+  /// Most bytes that any rank receives in one exchange of this row.
+  [[nodiscard]] std::int64_t most_received(std::int64_t element_bytes) const;
   at::Tensor result(const at::Tensor& out, std::vector<std::int64_t> shape, const at::Tensor& like,
                     std::string_view name) const;
   /// d_head as one buffer [T, (nq + 2 nk)·d]: its own when it has one.
@@ -148,6 +173,8 @@ class UlyssesExchange {
   std::vector<config::Range> tokens_;
   std::int64_t row_tokens_ = 0;
   at::Tensor staging_;
+  bool wants_peers_ = false;
+  std::unique_ptr<PeerMemory> peers_;
 };
 
 }  // namespace longhaul::dist

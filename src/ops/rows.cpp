@@ -233,6 +233,7 @@ void rope(const at::Tensor& x_SW, const RopeTable& table, std::int64_t head_dim,
 
 void copy_heads(std::span<const HeadCopy> copies, std::int64_t head_dim, const RopeTable& table,
                 RopeDirection direction) {
+  const OpTimer timer(OpKind::kElementwise);
   if (copies.empty()) {
     return;
   }

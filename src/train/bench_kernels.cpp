@@ -94,11 +94,12 @@ AttentionMeasurement measure_attention(const config::Config& config,
 
 ExchangeMeasurement measure_exchange(const config::Config& config, const config::ModelConfig& model,
                                      const dist::ProcessGroup& group, at::Device device,
-                                     std::int64_t tokens) {
+                                     std::int64_t tokens, bool through_peers) {
   dist::UlyssesExchange exchange(
       *group.sp, config::split_heads(model.num_heads, model.num_kv_heads, config.mesh.sp),
       model.head_dim);
   exchange.set_row(config::split_tokens(tokens, config.mesh.sp));
+  exchange.use_peer_memory(through_peers);
   const base::Dtype dtype = compute_dtype(config, model);
   const std::int64_t d = model.head_dim;
   const at::Tensor fused =
@@ -125,6 +126,7 @@ ExchangeMeasurement measure_exchange(const config::Config& config, const config:
           .unflatten(1, {exchange.my_heads().num_query_heads(), d});
   at::Tensor output;
   result.output = times_of([&] { output = exchange.head_to_seq(head_output, output); });
+  result.through_peers = exchange.uses_peer_memory();
   return result;
 }
 

@@ -42,13 +42,15 @@ struct ExchangeTimes {
 /// Queries, keys and values to the heads' ranks, and the attention's output back.
 struct ExchangeMeasurement {
   std::int64_t tokens = 0;
+  bool through_peers = false;  // written into the peers' memory; else messages
   ExchangeTimes qkv{};
   ExchangeTimes output{};
 };
 
+/// With `through_peers` where the ranks can write into one another's memory, else by messages.
 /// Collective over all ranks of `group`.
 ExchangeMeasurement measure_exchange(const config::Config& config, const config::ModelConfig& model,
                                      const dist::ProcessGroup& group, at::Device device,
-                                     std::int64_t tokens);
+                                     std::int64_t tokens, bool through_peers);
 
 }  // namespace longhaul::train

@@ -12,7 +12,7 @@ namespace longhaul::dist_test {
 
 /// Every operation is passed on, but all_to_all is replaced by identity: each rank keeps its own
 /// bytes (cut or filled with zeros to the size it expects) and nothing is sent.
-class IdentityExchange final : public dist::Communicator {
+class IdentityExchange : public dist::Communicator {
  public:
   explicit IdentityExchange(dist::Communicator& inner) : inner_(inner) {}
   [[nodiscard]] int rank() const override { return inner_.rank(); }
@@ -61,6 +61,32 @@ class IdentityExchange final : public dist::Communicator {
 
  private:
   dist::Communicator& inner_;
+};
+
+/// Peer memory in which every rank reaches its own buffer only: what it writes for others stays there.
+class DeafPeers final : public IdentityExchange {
+ public:
+  explicit DeafPeers(dist::Communicator& inner) : IdentityExchange(inner), inner_comm_(inner) {}
+  std::unique_ptr<dist::PeerMemory> make_peer_memory(std::int64_t bytes) override {
+    return std::make_unique<OwnOnly>(inner_comm_.make_peer_memory(bytes), rank());
+  }
+
+ private:
+  class OwnOnly final : public dist::PeerMemory {
+   public:
+    OwnOnly(std::unique_ptr<dist::PeerMemory> real, int rank)
+        : real_(std::move(real)), rank_(rank) {}
+    [[nodiscard]] std::int64_t bytes() const override { return real_->bytes(); }
+    [[nodiscard]] std::byte* of(int /*rank*/) const override { return real_->of(rank_); }
+    void open(std::string_view name) override { real_->open(name); }
+    void deliver(std::string_view name, std::int64_t sent) override { real_->deliver(name, sent); }
+    void taken() override { real_->taken(); }
+
+   private:
+    std::unique_ptr<dist::PeerMemory> real_;
+    int rank_;
+  };
+  dist::Communicator& inner_comm_;
 };
 
 /// Gradients of a KV head that several ranks hold are not summed: the lowest rank's copy wins.

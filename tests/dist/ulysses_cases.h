@@ -150,6 +150,14 @@ struct Bench {
   }
 };
 
+/// Heads are written into the peers' memory.
+struct ThroughPeers : UlyssesExchange {
+  ThroughPeers(Communicator& comm, std::vector<RankHeads> heads, std::int64_t head_dim)
+      : UlyssesExchange(comm, std::move(heads), head_dim) {
+    use_peer_memory(true);
+  }
+};
+
 template <typename Exchange = UlyssesExchange>
 bool forward_is_exact(Communicator& comm, const Bench& bench) {
   Exchange exchange(comm, bench.heads, kHeadDim);

@@ -113,6 +113,52 @@ TEST(Ulysses, RotatesInPlaceOnOneRank) {
   EXPECT_LT((back.q - bench.local(kQ)).abs().max().item().toDouble(), 1.0);
 }
 
+TEST(Ulysses, GivesTheSameBitsThroughPeerMemory) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    EXPECT_EQ(for_all_cases(type, kLayouts, forward_is_exact<ThroughPeers>), 0);
+    EXPECT_EQ(for_all_cases(type, kLayouts, backward_is_exact<ThroughPeers>), 0);
+  }
+  EXPECT_EQ(for_all_cases(at::kFloat, kLayouts,
+                          [](Communicator& comm, const Bench& bench) {
+                            return rotation_is_exact<ThroughPeers>(comm, bench, bench.my_tokens());
+                          }),
+            0);
+}
+
+TEST(Ulysses, TakesPeerMemoryForLongerRowsAnewAndSaysTheBytes) {
+  const std::vector<config::RankHeads> heads = config::split_heads(8, 2, 2);
+  run_ranks(2, [&](Communicator& comm) {
+    ThroughPeers exchange(comm, heads, kHeadDim);
+    std::int64_t sent = 0;
+    for (const std::int64_t length : {4, 9, 3}) {
+      const Bench bench{.layout = {8, 2},
+                        .heads = heads,
+                        .tokens = config::split_tokens(length, 2),
+                        .rank = comm.rank(),
+                        .type = at::kFloat};
+      exchange.set_row(bench.tokens);
+      const Qkv head = exchange.seq_to_head_qkv(
+          {.q = bench.local(kQ), .k = bench.local(kK), .v = bench.local(kV), .fused = {}});
+      EXPECT_TRUE(exchange.uses_peer_memory());
+      EXPECT_TRUE(at::equal(head.q, bench.head_local(kQ)));
+      sent += bench.my_tokens().size() * (4 + 2) * kHeadDim * 4;
+      EXPECT_EQ(comm.counters().exchange_bytes, sent);
+    }
+    EXPECT_EQ(exchange.staging_bytes(), 0);
+    exchange.use_peer_memory(false);
+    EXPECT_FALSE(exchange.uses_peer_memory());
+  });
+}
+
+/// Peers whose writes stay at home.
+TEST(Ulysses, FailsWhenPeersWritesDoNotArrive) {
+  const auto deaf = [](Communicator& comm, const Bench& bench) {
+    dist_test::DeafPeers broken(comm);
+    return forward_is_exact<ThroughPeers>(broken, bench);
+  };
+  EXPECT_GT(for_all_cases(at::kFloat, kLayouts, deaf), 10);
+}
+
 TEST(Ulysses, FailsWhenTheExchangeIsIdentity) {
   const auto identity = [](auto check) {
     return [check](Communicator& comm, const Bench& bench) {

@@ -37,13 +37,17 @@ TEST(BenchKernels, ExchangesSendWhatOtherRanksNeed) {
   const config::Config config = config_of({"exchange"}, 2);
   dist::run_ranks(2, [&](dist::Communicator& world) {
     const dist::ProcessGroup group = dist::make_process_group(world.split(0), config.mesh);
-    const ExchangeMeasurement measured = measure_exchange(config, model, group, at::kCPU, 101);
-    EXPECT_EQ(measured.tokens, 101);
-    EXPECT_EQ(measured.qkv.seconds.size(), 3U);
-    EXPECT_GT(measured.output.seconds.front(), 0);
-    // 50.5 tokens per rank: 6 of 12 heads of q, k, v go to the other rank, 4 of 8 come back; bf16.
-    EXPECT_DOUBLE_EQ(measured.qkv.bytes, 50.5 * 6 * 64 * 2);
-    EXPECT_DOUBLE_EQ(measured.output.bytes, 50.5 * 4 * 64 * 2);
+    for (const bool through_peers : {false, true}) {
+      const ExchangeMeasurement measured =
+          measure_exchange(config, model, group, at::kCPU, 101, through_peers);
+      EXPECT_EQ(measured.through_peers, through_peers);
+      EXPECT_EQ(measured.tokens, 101);
+      EXPECT_EQ(measured.qkv.seconds.size(), 3U);
+      EXPECT_GT(measured.output.seconds.front(), 0);
+      // 50.5 tokens per rank: 6 of 12 heads of q, k, v go to the other rank, 4 of 8 come back; bf16.
+      EXPECT_DOUBLE_EQ(measured.qkv.bytes, 50.5 * 6 * 64 * 2);
+      EXPECT_DOUBLE_EQ(measured.output.bytes, 50.5 * 4 * 64 * 2);
+    }
   });
 }
 
