@@ -35,7 +35,8 @@ enum class RopeDirection { kForward, kInverse };
 void rope(const at::Tensor& x_SW, const RopeTable& table, std::int64_t head_dim,
           RopeDirection direction);
 
-/// Columns of heads on their way; what `to` covers, no other copy of the call reads or writes.
+/// Columns of heads on their way. What `to` covers is not read by any copy of the call, nor written
+/// by another.
 struct HeadCopy {
   at::Tensor from;
   at::Tensor to;
@@ -44,7 +45,7 @@ struct HeadCopy {
 /// Carries out all copies in one pass over their columns; those that are `rotated` arrive as rope()
 /// would leave them, with its very bits.
 ///
-/// Shapes  from and to [S, columns], columns of their own for each copy; rotated: whole heads,
+/// Shapes  from and to [S, columns]; copies may differ in columns, not in S. Rotated: whole heads,
 ///         `table` [S, head_dim/2]. Without rotated copies table and head_dim are not looked at.
 /// Types   one for the whole call: any of 2, 4 or 8 bytes; rotated: float32 or bfloat16
 /// Errors  InternalError names the argument that does not fit
