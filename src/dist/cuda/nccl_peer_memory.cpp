@@ -16,13 +16,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "kernels/cuda/peer_signal.h"
+#include "dist/cuda/peer_signal.h"
 
 namespace longhaul::dist {
 namespace {
-
-using kernels::cuda::kMostPeers;
-using kernels::cuda::PeerFlags;
 
 constexpr std::int64_t kPage = std::int64_t{2}
                                << 20;  // what an exported allocation is a multiple of
@@ -167,19 +164,19 @@ void NcclPeerMemory::open(std::string_view name) {
   pending_ = watch_->begins(name, comm_.step(), comm_.deadline(), stream());
   pending_.account = account_;
   pending_.is_exchange = true;
-  kernels::cuda::wait_for_peers(taken_here_, done_, is_aborted_, stream());
+  check_cuda(wait_for_peers(taken_here_, done_, is_aborted_, stream()), "peer memory");
 }
 
 void NcclPeerMemory::deliver(std::string_view /*name*/, std::int64_t sent_bytes) {
-  kernels::cuda::signal_peers(arrived_there_, done_ + 1, stream());
-  kernels::cuda::wait_for_peers(arrived_here_, done_ + 1, is_aborted_, stream());
+  check_cuda(signal_peers(arrived_there_, done_ + 1, stream()), "peer memory");
+  check_cuda(wait_for_peers(arrived_here_, done_ + 1, is_aborted_, stream()), "peer memory");
   watch_->enqueued(std::move(pending_), stream());
   watch_->change(*account_, [&](CommCounters& now) { now.exchange_bytes += sent_bytes; });
 }
 
 void NcclPeerMemory::taken() {
   ++done_;
-  kernels::cuda::signal_peers(taken_there_, done_, stream());
+  check_cuda(signal_peers(taken_there_, done_, stream()), "peer memory");
 }
 
 void NcclPeerMemory::close() {

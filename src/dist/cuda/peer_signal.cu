@@ -1,7 +1,6 @@
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/peer_signal.h"
+#include "dist/cuda/peer_signal.h"
 
-namespace longhaul::kernels::cuda {
+namespace longhaul::dist {
 namespace {
 
 __device__ void store_release(std::uint32_t* flag, std::uint32_t value) {
@@ -36,13 +35,15 @@ __global__ void wait_kernel(PeerFlags flags, std::uint32_t value, const std::uin
 
 }  // namespace
 
-void signal_peers(const PeerFlags& flags, std::uint32_t value, Stream stream) {
-  launch("signal peers", signal_kernel, dim3(1), kMostPeers, stream, flags, value);
+cudaError_t signal_peers(const PeerFlags& flags, std::uint32_t value, cudaStream_t stream) {
+  signal_kernel<<<1, kMostPeers, 0, stream>>>(flags, value);
+  return cudaGetLastError();
 }
 
-void wait_for_peers(const PeerFlags& flags, std::uint32_t value, const std::uint32_t* is_aborted,
-                    Stream stream) {
-  launch("wait for peers", wait_kernel, dim3(1), kMostPeers, stream, flags, value, is_aborted);
+cudaError_t wait_for_peers(const PeerFlags& flags, std::uint32_t value,
+                           const std::uint32_t* is_aborted, cudaStream_t stream) {
+  wait_kernel<<<1, kMostPeers, 0, stream>>>(flags, value, is_aborted);
+  return cudaGetLastError();
 }
 
-}  // namespace longhaul::kernels::cuda
+}  // namespace longhaul::dist
