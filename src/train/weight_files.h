@@ -21,12 +21,15 @@ void write_adapter_weights(const std::filesystem::path& folder,
 void write_full_weights(const std::filesystem::path& folder, const model::Parameters& parameters,
                         base::Dtype dtype, std::int64_t shard_bytes = 5'000'000'000);
 
-/// optimizer.safetensors: exp_avg/NAME, exp_avg_sq/NAME and master/NAME in fp32.
+/// optimizer.safetensors: exp_avg/NAME and exp_avg_sq/NAME in the optimizer's state type, master/NAME
+/// in fp32.
 void write_optimizer(const std::filesystem::path& folder, const model::Parameters& parameters,
                      const AdamW& optimizer);
 
-/// Puts masters and moments back; UserError naming what is missing or has another shape.
-void read_optimizer(const std::filesystem::path& folder, model::Parameters& parameters,
-                    AdamW& optimizer);
+/// Puts masters and moments back; UserError naming what is missing or has another shape. Returns the
+/// type that the file holds the moments in: when it is not the optimizer's they are converted, to
+/// the nearest bfloat16 or exactly to float32.
+base::Dtype read_optimizer(const std::filesystem::path& folder, model::Parameters& parameters,
+                           AdamW& optimizer);
 
 }  // namespace longhaul::train

@@ -188,6 +188,53 @@ TEST(OptimizerFile, BringsBackMastersMomentsAndTheStep) {
   }
 }
 
+constexpr AdamWOptions kSmallState{.state_dtype = base::Dtype::kBFloat16, .seed = 5};
+
+TEST(OptimizerFile, HoldsBf16MomentsInTheirTypeAndBringsThemBack) {
+  const test::ScratchFolder folder;
+  Parameters written = make("qwen2", Tuning::kFull, at::kBFloat16);
+  fill(written, 7);
+  AdamW optimizer(written, kSmallState);
+  train_a_little(written, optimizer);
+  write_optimizer(folder.path(), written, optimizer);
+  const base::SafetensorsReader reader(folder / "optimizer.safetensors");
+  for (const auto& [name, view] : reader.tensors()) {
+    EXPECT_EQ(view.dtype,
+              name.starts_with("master/") ? base::Dtype::kFloat32 : base::Dtype::kBFloat16)
+        << name;
+  }
+  Parameters read = make("qwen2", Tuning::kFull, at::kBFloat16);
+  AdamW other(read, kSmallState);
+  EXPECT_EQ(read_optimizer(folder.path(), read, other), base::Dtype::kBFloat16);
+  EXPECT_EQ(other.steps_done(), 3);
+  for (const model::FlatSegment& segment : read.segments()) {
+    EXPECT_TRUE(read.master(segment.param).equal(written.master(segment.param)));
+    EXPECT_TRUE(other.exp_avg(segment).equal(optimizer.exp_avg(segment)));
+    EXPECT_TRUE(other.exp_avg_sq(segment).equal(optimizer.exp_avg_sq(segment)));
+  }
+}
+
+TEST(OptimizerFile, ConvertsMomentsOfTheOtherTypeAndTellsWhichTheyWere) {
+  for (const base::Dtype stored : {base::Dtype::kFloat32, base::Dtype::kBFloat16}) {
+    const bool widens = stored == base::Dtype::kBFloat16;
+    const test::ScratchFolder folder;
+    Parameters written = make("llama", Tuning::kLora);
+    fill(written, 7);
+    AdamW optimizer(written, {.state_dtype = stored});
+    train_a_little(written, optimizer);
+    write_optimizer(folder.path(), written, optimizer);
+    Parameters read = make("llama", Tuning::kLora);
+    AdamW other(read, {.state_dtype = widens ? base::Dtype::kFloat32 : base::Dtype::kBFloat16});
+    EXPECT_EQ(read_optimizer(folder.path(), read, other), stored);
+    const at::ScalarType type = widens ? at::kFloat : at::kBFloat16;
+    for (const model::FlatSegment& segment : read.segments()) {
+      EXPECT_TRUE(read.master(segment.param).equal(written.master(segment.param)));
+      EXPECT_TRUE(other.exp_avg(segment).equal(optimizer.exp_avg(segment).to(type)));
+      EXPECT_TRUE(other.exp_avg_sq(segment).equal(optimizer.exp_avg_sq(segment).to(type)));
+    }
+  }
+}
+
 TEST(OptimizerFile, IsOrganisedByName) {
   const test::ScratchFolder folder;
   Parameters parameters = make("llama", Tuning::kLora);
