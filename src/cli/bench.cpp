@@ -127,6 +127,7 @@ OrderedJson train_line(const Subject& subject, const train::TrainMeasurement& me
   line["lora_rank"] = config.tuning.train_type == "lora"
                           ? OrderedJson(config.tuning.lora_rank.value_or(0))
                           : OrderedJson(nullptr);
+  line["optimizer_state_dtype"] = base::dtype_name(config.train.optimizer_state_dtype);
   line["policy"] = plan::choice_text(measured.plan);
   const double step_s = add_times(line, "step", measured.step_s).median;
   add_rates(line, subject, measured, step_s);

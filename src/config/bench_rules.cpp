@@ -65,7 +65,7 @@ void check_options_of_part(const Config& config, Problems& problems) {
   };
   if (part == "attention" || part == "exchange") {
     for (const char* option : {"activation_policy", "policies", "train_type", "lora_rank",
-                               "gpu_memory_limit", "host_memory_limit"}) {
+                               "optimizer_state_dtype", "gpu_memory_limit", "host_memory_limit"}) {
       refuse(option, "train");
     }
   }

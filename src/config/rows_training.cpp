@@ -102,7 +102,8 @@ std::vector<OptionSpec> adam_rows() {
            .default_text = "float32",
            .choices = {"float32", "bfloat16"},
            .help = "Number type of AdamW's two moments; bfloat16 takes 4 bytes per trained "
-                   "parameter instead of 8 and rounds stochastically (the weights stay float32)"}),
+                   "parameter instead of 8 and rounds stochastically (the weights stay float32)",
+           .commands = bit(Command::kBench)}),
       training_row<&TrainOptions::weight_decay>(
           {.name = "weight_decay",
            .type = OptionType::kReal,
