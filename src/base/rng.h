@@ -24,6 +24,7 @@ enum class RngPurpose : std::uint32_t {
   kSampling = 7,
   kBenchWeights = 8,
   kSubsample = 9,
+  kMomentRounding = 10,
 };
 
 /// Random numbers addressed by (seed, purpose, stream) and a 64-bit index.

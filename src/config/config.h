@@ -96,6 +96,7 @@ struct TrainOptions {
   double warmup_ratio = 0;
   std::int64_t warmup_steps = 0;
   std::string optim = "adamw_torch_fused";
+  base::Dtype optimizer_state_dtype = base::Dtype::kFloat32;  // of both moments
   double weight_decay = 0.1;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.95;

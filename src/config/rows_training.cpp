@@ -96,6 +96,14 @@ std::vector<OptionSpec> adam_rows() {
                                           .default_text = "adamw_torch_fused",
                                           .choices = {"adamw_torch", "adamw_torch_fused"},
                                           .help = "Optimizer; both names are the same AdamW"}),
+      training_row<&TrainOptions::optimizer_state_dtype>(
+          {.name = "optimizer_state_dtype",
+           .type = OptionType::kChoice,
+           .default_text = "float32",
+           .choices = {"float32", "bfloat16"},
+           .help = "Number type of AdamW's two moments; bfloat16 takes 4 bytes per trained "
+                   "parameter instead of 8 and rounds stochastically (the weights stay float32)",
+           .commands = bit(Command::kBench)}),
       training_row<&TrainOptions::weight_decay>(
           {.name = "weight_decay",
            .type = OptionType::kReal,

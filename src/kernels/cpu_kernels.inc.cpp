@@ -2,11 +2,14 @@
 // over the OpenMP threads; every reduction inside a row has a fixed order for a given instruction
 // set.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
 #include "kernels/cpu_vector.h"
 #include "kernels/kernel_table.h"
+#include "kernels/mix.h"
+#include "kernels/stochastic_round.h"
 
 namespace longhaul::kernels::LONGHAUL_ISA {
 
@@ -274,7 +277,34 @@ void cross_entropy(const CrossEntropy& a, Stream) {
   });
 }
 
-void adamw(const AdamW& a, Stream) {
+/// fp32 moments are stored as they are, and draw nothing.
+struct ExactMoments {
+  using Element = float;
+  explicit ExactMoments(const AdamW&) {}
+  void store(float* m_out, float* v_out, std::int64_t i, float m, float v) const {
+    m_out[i] = m;
+    v_out[i] = v;
+  }
+};
+
+struct RoundedMoments {
+  using Element = BFloat16;
+  explicit RoundedMoments(const AdamW& a) : key(a.rounding_key), first(a.first_element) {}
+  void store(BFloat16* m_out, BFloat16* v_out, std::int64_t i, float m, float v) const {
+    const std::uint32_t random = rounding_bits(key, first + i);
+    m_out[i].bits = round_stochastically(std::bit_cast<std::uint32_t>(m), random >> 16);
+    v_out[i].bits = round_stochastically(std::bit_cast<std::uint32_t>(v), random);
+  }
+  std::uint64_t key;
+  std::int64_t first;
+};
+
+template <typename Moments>
+void update_weights(const AdamW& a) {
+  using Element = typename Moments::Element;
+  auto* exp_avg = static_cast<Element*>(a.exp_avg);
+  auto* exp_avg_sq = static_cast<Element*>(a.exp_avg_sq);
+  const Moments moments(a);
   const auto beta1 = static_cast<float>(a.beta1);
   const auto one_minus_beta1 = static_cast<float>(1.0 - a.beta1);
   const auto beta2 = static_cast<float>(a.beta2);
@@ -286,12 +316,19 @@ void adamw(const AdamW& a, Stream) {
 #pragma omp parallel for simd schedule(static)
   for (std::int64_t i = 0; i < a.count; ++i) {
     const float gradient = a.gradient[i] * a.gradient_factor;
-    const float m = a.exp_avg[i] * beta1 + gradient * one_minus_beta1;
-    const float v = a.exp_avg_sq[i] * beta2 + gradient * gradient * one_minus_beta2;
-    a.exp_avg[i] = m;
-    a.exp_avg_sq[i] = v;
+    const float m = load(exp_avg[i]) * beta1 + gradient * one_minus_beta1;
+    const float v = load(exp_avg_sq[i]) * beta2 + gradient * gradient * one_minus_beta2;
+    moments.store(exp_avg, exp_avg_sq, i, m, v);
     const float denominator = std::sqrt(v) / root_correction + epsilon;
     a.weight[i] = a.weight[i] * keep - step * m / denominator;
+  }
+}
+
+void adamw(const AdamW& a, Stream) {
+  if (a.moment_dtype == base::Dtype::kBFloat16) {
+    update_weights<RoundedMoments>(a);
+  } else {
+    update_weights<ExactMoments>(a);
   }
   if (a.copy != nullptr) {
     dispatch(a.copy_dtype, [&](auto tag) {
@@ -303,13 +340,6 @@ void adamw(const AdamW& a, Stream) {
       }
     });
   }
-}
-
-/// A cheap 64-bit mixer (SplitMix64's finaliser): every output bit depends on every input bit.
-inline std::uint64_t mix(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31);
 }
 
 /// Uniform in [0, 1) with 24 bits for (seed, row, column).

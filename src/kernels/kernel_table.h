@@ -132,11 +132,17 @@ struct CrossEntropy {
 
 /// One AdamW step on `count` fp32 values: decoupled decay, bias corrections 1 − βᵗ given by the
 /// caller; the gradient is multiplied by `gradient_factor` (clipping) first. `copy` (may be null)
-/// receives the new weights in `copy_dtype`.
+/// receives the new weights in `copy_dtype`. Moments are stored in `moment_dtype`, float32 or
+/// bfloat16; bfloat16 ones are rounded stochastically (stochastic_round.h) after the weight has been
+/// updated from their fp32 values. What is drawn depends on `rounding_key`, the place of the element
+/// in the flat masters (`first_element` is that of weight[0]) and which moment it is, alone.
 struct AdamW {
   float* weight = nullptr;
-  float* exp_avg = nullptr;
-  float* exp_avg_sq = nullptr;
+  void* exp_avg = nullptr;
+  void* exp_avg_sq = nullptr;
+  base::Dtype moment_dtype = base::Dtype::kFloat32;
+  std::uint64_t rounding_key = 0;
+  std::int64_t first_element = 0;
   const float* gradient = nullptr;
   void* copy = nullptr;
   base::Dtype copy_dtype = base::Dtype::kFloat32;

@@ -134,13 +134,14 @@ MemoryModel::MemoryModel(const MemoryRequest& request)
       lowest_(config::lowest_backward_layer(request.registry, request.model->num_layers)),
       lora_bytes_(lora_bytes(request, sizes_)) {
   fixed_.weights = weight_elements(request) * sizes_.element;
+  const auto moment_bytes = static_cast<std::int64_t>(base::dtype_bytes(request.optimizer_dtype));
   for (const config::ParamSpec& spec : request.registry) {
     if (spec.tied_to || !spec.trainable) {
       continue;
     }
     const std::int64_t count = spec.num_elements();
     fixed_.gradients += count * 4;
-    fixed_.optimizer += count * 8;
+    fixed_.optimizer += count * 2 * moment_bytes;
     fixed_.masters += request.dtype == base::Dtype::kFloat32 ? 0 : count * 4;
   }
 }

@@ -22,7 +22,7 @@ struct RankBytes {
                              // and the two layers that are gathered at a time
   std::int64_t masters = 0;  // fp32 trained weights where they are separate
   std::int64_t gradients = 0;    // fp32
-  std::int64_t optimizer = 0;    // two fp32 moments
+  std::int64_t optimizer = 0;    // two moments, fp32 or bf16
   std::int64_t activations = 0;  // what all layers keep between forward and backward
   std::int64_t working_set = 0;  // largest simultaneous temporaries on top of that
   std::int64_t host = 0;         // offloaded activations, in host memory: not part of the total
@@ -44,6 +44,8 @@ struct MemoryRequest {
   const config::ModelConfig* model = nullptr;
   std::span<const config::ParamSpec> registry;
   base::Dtype dtype = base::Dtype::kFloat32;
+  /// Of both moments: --optimizer_state_dtype.
+  base::Dtype optimizer_dtype = base::Dtype::kFloat32;
   config::Mesh mesh;
   /// Ranks that the layers' frozen weights are cut over (config::cut_over_ranks); 1: every rank has
   /// them whole.

@@ -28,6 +28,7 @@ MemoryRequest memory_request(const RunPlanRequest& request, std::int64_t row_tok
   return {.model = request.model,
           .registry = request.registry,
           .dtype = request.dtype,
+          .optimizer_dtype = request.config->train.optimizer_state_dtype,
           .mesh = request.config->mesh,
           .shard_ranks = config::shards_weights(*request.config) ? request.config->mesh.ranks() : 1,
           .row_tokens = row_tokens,
@@ -214,6 +215,13 @@ std::string gigabytes(std::int64_t bytes) {
   return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
 }
 
+std::string optimizer_text(const config::Config& config, const RankBytes& bytes) {
+  const base::Dtype dtype = config.train.optimizer_state_dtype;
+  const std::string type =
+      dtype == base::Dtype::kFloat32 ? "" : fmt::format(" ({} moments)", base::dtype_name(dtype));
+  return gigabytes(bytes.optimizer) + type;
+}
+
 std::string sharding_text(const config::Config& config) {
   return fmt::format(
       "sharding: frozen weights of the layers over {} ranks, gathered a layer ahead; embedding and "
@@ -291,7 +299,7 @@ std::vector<std::string> plan_lines(const RunPlanRequest& request, const RunPlan
       "{} "
       "+ working set {}{}",
       gigabytes(bytes.total()), gigabytes(bytes.weights), gigabytes(bytes.masters),
-      gigabytes(bytes.gradients), gigabytes(bytes.optimizer), gigabytes(bytes.activations),
+      gigabytes(bytes.gradients), optimizer_text(config, bytes), gigabytes(bytes.activations),
       gigabytes(bytes.working_set), plan.memory.fits ? "" : " — DOES NOT FIT"));
   if (config::shards_weights(config)) {
     lines.push_back(sharding_text(config));

@@ -69,6 +69,9 @@ RunPlan make_run_plan(const RunPlanRequest& request);
 metrics::ModelSizes model_sizes(const config::ModelConfig& model);
 /// "1.37 GB" (1e9 bytes).
 std::string gigabytes(std::int64_t bytes);
+/// Bytes of the optimizer's moments, and their type when it is not the usual one: "1.37 GB (bfloat16
+/// moments)".
+std::string optimizer_text(const config::Config& config, const RankBytes& bytes);
 /// What is sharded over how many ranks, one line; of a config with sharded weights.
 std::string sharding_text(const config::Config& config);
 /// How many layers offload and the host memory that takes, one line.

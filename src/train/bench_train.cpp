@@ -77,7 +77,8 @@ void TrainBench::reset_weights() {
   }
   parameters_.refresh_compute();
   optimizer_.reset();  // its memory is free before the next one takes as much
-  optimizer_.emplace(parameters_, AdamWOptions{});
+  optimizer_.emplace(parameters_, AdamWOptions{.state_dtype = config_.train.optimizer_state_dtype,
+                                               .seed = kWeightSeed});
 }
 
 dist::LocalBatch TrainBench::shard_of(const std::vector<std::int64_t>& documents) const {

@@ -74,6 +74,7 @@ plan::MemoryPlan plan_rank(const RankPlanRequest& request, dist::Communicator& w
       {.model = request.model,
        .registry = request.registry,
        .dtype = request.dtype,
+       .optimizer_dtype = request.config->train.optimizer_state_dtype,
        .mesh = request.config->mesh,
        .shard_ranks = config::shards_weights(*request.config) ? request.config->mesh.ranks() : 1,
        .row_tokens = request.row_tokens,

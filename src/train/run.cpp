@@ -33,6 +33,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+AdamWOptions adamw_options(const config::TrainOptions& train) {
+  return {.beta1 = train.adam_beta1,
+          .beta2 = train.adam_beta2,
+          .epsilon = train.adam_epsilon,
+          .weight_decay = train.weight_decay,
+          .state_dtype = train.optimizer_state_dtype,
+          .seed = static_cast<std::uint64_t>(train.seed)};
+}
+
 /// Everything a run is made of, built top to bottom; members are destroyed in reverse.
 class Run {
  public:
@@ -114,11 +123,7 @@ class Run {
     } else {
       model::init_lora(static_cast<std::uint64_t>(config_.train.seed), *parameters_);
     }
-    optimizer_ = std::make_unique<AdamW>(*parameters_,
-                                         AdamWOptions{.beta1 = config_.train.adam_beta1,
-                                                      .beta2 = config_.train.adam_beta2,
-                                                      .epsilon = config_.train.adam_epsilon,
-                                                      .weight_decay = config_.train.weight_decay});
+    optimizer_ = std::make_unique<AdamW>(*parameters_, adamw_options(config_.train));
     exchange_ = std::make_unique<dist::UlyssesExchange>(
         *group_.sp,
         config::split_heads(model_config_.num_heads, model_config_.num_kv_heads, config_.mesh.sp),

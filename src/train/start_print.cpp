@@ -37,14 +37,14 @@ std::string batch_line(const StartFacts& facts) {
       with_thousands(config.global_batch() * config.row_length));
 }
 
-std::string memory_line(const plan::MemoryPlan& memory) {
-  const plan::RankBytes& bytes = memory.bytes;
+std::string memory_line(const StartFacts& facts) {
+  const plan::RankBytes& bytes = facts.plan.bytes;
   return fmt::format(
       "planned memory per rank: {} = weights {} + gradients {} + optimizer {} + activations {} + "
       "working set {}",
       gigabytes(bytes.total()), gigabytes(bytes.weights + bytes.masters),
-      gigabytes(bytes.gradients), gigabytes(bytes.optimizer), gigabytes(bytes.activations),
-      gigabytes(bytes.working_set));
+      gigabytes(bytes.gradients), plan::optimizer_text(facts.config, bytes),
+      gigabytes(bytes.activations), gigabytes(bytes.working_set));
 }
 
 std::string kernels_line(at::Device device) {
@@ -85,7 +85,7 @@ std::vector<std::string> start_lines(const StartFacts& facts) {
                               with_thousands(facts.schedule.num_sequences())));
   lines.push_back(kernels_line(facts.device));
   lines.push_back("activation policy: " + plan::choice_text(facts.plan));
-  lines.push_back(memory_line(facts.plan));
+  lines.push_back(memory_line(facts));
   if (config::shards_weights(config)) {
     lines.push_back(plan::sharding_text(config));
   }

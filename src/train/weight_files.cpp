@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -19,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr std::string_view kMoments = "exp_avg";  // and exp_avg_sq
 
 std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
   LONGHAUL_ASSERT(tensor.is_contiguous(), "tensors are written as they lie in memory");
@@ -58,6 +60,7 @@ const at::Tensor& exact_value(const model::Parameters& parameters, std::int64_t 
 struct StateTensor {
   std::string name;
   at::Tensor values;
+  base::Dtype dtype;
 };
 
 std::vector<StateTensor> state_tensors(const model::Parameters& parameters,
@@ -65,11 +68,19 @@ std::vector<StateTensor> state_tensors(const model::Parameters& parameters,
   std::vector<StateTensor> state;
   for (const model::FlatSegment& segment : parameters.segments()) {
     const std::string& name = parameters.registry()[static_cast<std::size_t>(segment.param)].name;
-    state.push_back({"exp_avg/" + name, optimizer.exp_avg(segment)});
-    state.push_back({"exp_avg_sq/" + name, optimizer.exp_avg_sq(segment)});
-    state.push_back({"master/" + name, parameters.master(segment.param)});
+    state.push_back({"exp_avg/" + name, optimizer.exp_avg(segment), optimizer.state_dtype()});
+    state.push_back({"exp_avg_sq/" + name, optimizer.exp_avg_sq(segment), optimizer.state_dtype()});
+    state.push_back({"master/" + name, parameters.master(segment.param), base::Dtype::kFloat32});
   }
   return state;
+}
+
+/// Element type of the moments in a file of ours, float32 or bfloat16; all have the same.
+base::Dtype stored_moment_dtype(const base::SafetensorsReader& reader) {
+  const auto first = reader.tensors().lower_bound(std::string(kMoments));
+  const bool rounded = first != reader.tensors().end() && first->first.starts_with(kMoments) &&
+                       first->second.dtype == base::Dtype::kBFloat16;
+  return rounded ? base::Dtype::kBFloat16 : base::Dtype::kFloat32;
 }
 
 }  // namespace
@@ -133,7 +144,7 @@ void write_optimizer(const fs::path& folder, const model::Parameters& parameters
   for (StateTensor& state : state_tensors(parameters, optimizer)) {
     std::vector<std::int64_t> shape = state.values.sizes().vec();
     entries.push_back(
-        {std::move(state.name), base::Dtype::kFloat32, std::move(shape), std::move(state.values)});
+        {std::move(state.name), state.dtype, std::move(shape), std::move(state.values)});
   }
   write_entries(folder / kOptimizerFile, entries,
                 {{"format", "pt"}, {"step", std::to_string(optimizer.steps_done())}});
@@ -148,16 +159,27 @@ void read_optimizer(const fs::path& folder, model::Parameters& parameters, AdamW
         .hint = "It was written with --save_only_model; start from it with --adapters or --model"});
   }
   const base::SafetensorsReader reader(path);
+  const base::Dtype moments = stored_moment_dtype(reader);
+  if (moments != optimizer.state_dtype()) {
+    throw base::UserError(
+        base::Problem{.where = "--optimizer_state_dtype",
+                      .what = "differs from the checkpoint's",
+                      .got = base::dtype_name(optimizer.state_dtype()),
+                      .expected = base::dtype_name(moments),
+                      .hint = "Resume with the options of the run that wrote the checkpoint"});
+  }
   for (const StateTensor& state : state_tensors(parameters, optimizer)) {
     const base::TensorView& file = reader.at(state.name);
-    if (file.shape != state.values.sizes().vec() || file.dtype != base::Dtype::kFloat32) {
+    const bool is_moment = state.name.starts_with(kMoments);
+    const base::Dtype dtype = is_moment ? moments : base::Dtype::kFloat32;
+    if (file.shape != state.values.sizes().vec() || file.dtype != dtype) {
       throw base::UserError(
           base::Problem{.where = path.string(),
                         .what = "state " + state.name + " does not fit this run's parameters",
                         .hint = "Resume with the options of the run that wrote the checkpoint"});
     }
-    state.values.copy_(
-        at::from_blob(const_cast<std::byte*>(file.bytes.data()), file.shape, at::kFloat));
+    state.values.copy_(at::from_blob(const_cast<std::byte*>(file.bytes.data()), file.shape,
+                                     ops::torch_type(dtype)));
   }
   const auto entry = reader.metadata().find("step");
   LONGHAUL_ASSERT(entry != reader.metadata().end(), "optimizer.safetensors names its step");

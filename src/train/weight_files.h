@@ -21,11 +21,12 @@ void write_adapter_weights(const std::filesystem::path& folder,
 void write_full_weights(const std::filesystem::path& folder, const model::Parameters& parameters,
                         base::Dtype dtype, std::int64_t shard_bytes = 5'000'000'000);
 
-/// optimizer.safetensors: exp_avg/NAME, exp_avg_sq/NAME and master/NAME in fp32.
+/// optimizer.safetensors: exp_avg/NAME and exp_avg_sq/NAME in the optimizer's state type, master/NAME
+/// in fp32.
 void write_optimizer(const std::filesystem::path& folder, const model::Parameters& parameters,
                      const AdamW& optimizer);
 
-/// Puts masters and moments back; UserError naming what is missing or has another shape.
+/// Puts masters and moments back; UserError naming what is missing or has another shape or type.
 void read_optimizer(const std::filesystem::path& folder, model::Parameters& parameters,
                     AdamW& optimizer);
 

@@ -64,10 +64,11 @@ TEST(BenchRules, ExchangeNeedsSomebodyToExchangeWith) {
 }
 
 TEST(BenchRules, OptionsOfOtherPartsAreRefused) {
-  const std::string text =
-      faults_of({"attention", "--shape", "tiny", "--policies", "A", "--lora_rank", "4"});
+  const std::string text = faults_of({"attention", "--shape", "tiny", "--policies", "A",
+                                      "--lora_rank", "4", "--optimizer_state_dtype", "bfloat16"});
   EXPECT_THAT(text, HasSubstr("--policies: has no meaning for longhaul bench attention"));
   EXPECT_THAT(text, HasSubstr("--lora_rank: has no meaning"));
+  EXPECT_THAT(text, HasSubstr("--optimizer_state_dtype: has no meaning"));
   EXPECT_THAT(faults_of({"train", "--shape", "tiny", "--sequence_parallel_size", "2"}, 2),
               HasSubstr("--sequence_parallel_size: has no meaning for longhaul bench train"));
   EXPECT_THAT(faults_of({"exchange", "--shape", "tiny", "--packing_mean", "9"}, 2),

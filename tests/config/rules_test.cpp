@@ -54,6 +54,18 @@ TEST(Rules, RequiredOptions) {
               HasSubstr("--model: missing, and so is --adapters"));
 }
 
+TEST(Rules, OptimizerStatesAreFloat32OrBfloat16) {
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    EXPECT_EQ(faults({"--optimizer_state_dtype", dtype}), "");
+    EXPECT_EQ(faults({"--optimizer_state_dtype", dtype, "--train_type", "full"}), "");
+  }
+  for (const std::string other : {"float16", "bf16", "8bit"}) {
+    EXPECT_EQ(faults({"--optimizer_state_dtype", other}),
+              "--optimizer_state_dtype: not one of the accepted values (got " + other +
+                  ", expected float32 | bfloat16)\n");
+  }
+}
+
 TEST(Rules, ShardsFrozenWeightsOnly) {
   EXPECT_EQ(faults({"--fsdp", "fsdp2"}), "");
   EXPECT_EQ(faults({"--deepspeed", "zero3"}), "");

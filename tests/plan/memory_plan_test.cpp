@@ -76,6 +76,16 @@ TEST_F(MemoryPlan, CountsWeightsAndStatesOfTheRegistry) {
   EXPECT_EQ(bytes.optimizer, lora * 8);
 }
 
+TEST_F(MemoryPlan, CountsTwoBytesForEachMomentInBf16) {
+  plan::MemoryRequest small = request(1024, "A");
+  const plan::RankBytes usual = plan::make_memory_plan(small).bytes;
+  small.optimizer_dtype = base::Dtype::kBFloat16;
+  const plan::RankBytes bytes = plan::make_memory_plan(small).bytes;
+  EXPECT_EQ(bytes.optimizer * 2, usual.optimizer);
+  EXPECT_EQ(bytes.masters, usual.masters);
+  EXPECT_EQ(bytes.total(), usual.total() - usual.optimizer / 2);
+}
+
 TEST_F(MemoryPlan, CountsShardsAndTheTwoLayersThatAreGathered) {
   plan::MemoryRequest sharded = request(1024, "A");
   const plan::RankBytes whole = plan::make_memory_plan(sharded).bytes;

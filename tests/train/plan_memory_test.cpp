@@ -30,6 +30,7 @@ struct Case {
   std::int64_t vocab = 8192;  // with few words the layers need most, not the head
   plan::LayerForm form{};
   bool sharded = false;
+  base::Dtype moments = base::Dtype::kFloat32;
 };
 
 /// Large enough that activations outweigh the small change that no plan counts.
@@ -45,6 +46,7 @@ config::ModelConfig medium_model(std::int64_t vocab) {
 
 constexpr std::int64_t kTokens = 1536;
 constexpr base::Dtype kF32 = base::Dtype::kFloat32;
+constexpr base::Dtype kBF16 = base::Dtype::kBFloat16;
 
 std::int64_t measured_peak(const Case& test, const config::ModelConfig& model,
                            const config::TuningSpec& spec) {
@@ -62,7 +64,7 @@ std::int64_t measured_peak(const Case& test, const config::ModelConfig& model,
         test.dtype == base::Dtype::kFloat32 ? at::kFloat : at::kBFloat16, at::kCPU, std::nullopt,
         test.sharded ? std::optional(model::RankShare{world.rank(), world.size()}) : std::nullopt);
     testing::randomise(parameters, 1);
-    train::AdamW optimizer(parameters, {});
+    train::AdamW optimizer(parameters, {.state_dtype = test.moments});
     dist::UlyssesExchange exchange(
         world, config::split_heads(model.num_heads, model.num_kv_heads, test.sp), model.head_dim);
     model::UlyssesAttention attention(model, exchange);
@@ -93,6 +95,7 @@ TEST_P(PlannedBytes, AreWithinTenPercentOfWhatIsAllocated) {
   const plan::MemoryRequest request{.model = &model,
                                     .registry = registry,
                                     .dtype = test.dtype,
+                                    .optimizer_dtype = test.moments,
                                     .mesh = {.dp = 1, .sp = test.sp},
                                     .shard_ranks = test.sharded ? test.sp : 1,
                                     .row_tokens = kTokens,
@@ -121,6 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"lora_two_ranks", testing::Tuning::kLora, "A", 2},
         Case{"lora_checkpoint_two_ranks", testing::Tuning::kLora, "D", 2},
         Case{"full_bf16", testing::Tuning::kFull, "C", 1, base::Dtype::kBFloat16},
+        Case{"full_bf16_moments", testing::Tuning::kFull, "D", 1, kBF16, 8192, {}, false, kBF16},
         Case{"layers_keep", testing::Tuning::kLora, "A", 1, kF32, 64},
         Case{"layers_checkpoint", testing::Tuning::kLora, "D", 1, kF32, 64},
         Case{"layers_pairs", testing::Tuning::kLora, "D2", 1, kF32, 64},
@@ -133,6 +137,32 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"offload_checkpoint", testing::Tuning::kLora, "D+offload", 1, kF32, 64, {3, 128}},
         Case{"offload_some", testing::Tuning::kLora, "3xB+offload,3xA", 1, kF32, 64}),
     [](const ::testing::TestParamInfo<Case>& test) { return test.param.name; });
+
+/// The states alone, to the border that neighbours are aligned to.
+TEST(PlannedBytesOfTheOptimizer, AreThoseThatItTakes) {
+  ops::install_counting_allocator();
+  const config::ModelConfig model = medium_model(8192);
+  const config::TuningSpec spec = testing::tiny_tuning(model, testing::Tuning::kFull);
+  model::Parameters parameters(config::build_registry(model, spec), at::kBFloat16);
+  for (const base::Dtype moments : {kF32, kBF16}) {
+    const std::int64_t before = ops::host_memory().current_bytes;
+    const train::AdamW optimizer(parameters, {.state_dtype = moments});
+    const std::int64_t taken = ops::host_memory().current_bytes - before;
+    const plan::RankBytes planned =
+        plan::rank_bytes({.model = &model,
+                          .registry = parameters.registry(),
+                          .dtype = kBF16,
+                          .optimizer_dtype = moments,
+                          .mesh = {},
+                          .row_tokens = kTokens,
+                          .row_targets = kTokens},
+                         config::activation_policy_of_layers("A", model.num_layers), {});
+    const std::int64_t element_bytes = moments == kF32 ? 8 : 4;
+    EXPECT_EQ(planned.optimizer, parameters.trainable_elements() * element_bytes);
+    EXPECT_NEAR(static_cast<double>(taken), static_cast<double>(planned.optimizer),
+                1e-3 * static_cast<double>(planned.optimizer));
+  }
+}
 
 }  // namespace
 }  // namespace longhaul

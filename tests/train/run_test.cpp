@@ -19,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -121,6 +122,10 @@ INSTANTIATE_TEST_SUITE_P(
         ResumeCase{"lora_bf16", "qwen2", base::Dtype::kBFloat16, {"--lora_dropout", "0.1"}},
         ResumeCase{"full", "qwen2_tied", base::Dtype::kFloat32, {"--train_type", "full"}},
         ResumeCase{"full_bf16", "llama", base::Dtype::kBFloat16, {"--train_type", "full"}},
+        ResumeCase{"full_bf16_moments",
+                   "llama",
+                   base::Dtype::kBFloat16,
+                   {"--train_type", "full", "--optimizer_state_dtype", "bfloat16"}},
         ResumeCase{"saved_head",
                    "smol",
                    base::Dtype::kFloat32,
@@ -220,6 +225,27 @@ TEST(ResumedRun, MayTrainLongerThanThePreviousOne) {
             test::get_file(run.path("long/checkpoint-5/adapter_model.safetensors")));
 }
 
+TEST(ResumedRun, RefusesOptimizerStatesOfTheOtherType) {
+  TinyRun run;
+  const Words words = {"--train_type", "full", "--gradient_accumulation_steps", "2"};
+  const Words small = join(words, {"--optimizer_state_dtype", "bfloat16"});
+  const auto resume = [&](const Words& options, const std::string& from, const std::string& to) {
+    run.train(to, join(options, {"--max_steps", "2", "--resume_from_checkpoint",
+                                 run.path(from + "/checkpoint-1").string()}));
+  };
+  run.train("exact", join(words, {"--max_steps", "1"}));
+  run.train("small", join(small, {"--max_steps", "1"}));
+  EXPECT_THAT(test::message_of<base::UserError>([&] { resume(small, "exact", "b"); }),
+              HasSubstr("--optimizer_state_dtype: differs from the checkpoint's (got bfloat16, "
+                        "expected float32)"));
+  EXPECT_THAT(test::message_of<base::UserError>([&] { resume(words, "small", "b"); }),
+              HasSubstr("(got float32, expected bfloat16)"));
+  EXPECT_FALSE(fs::exists(run.path("b")));
+  resume(small, "small", "as-it-was");
+  const base::SafetensorsReader reader(run.path("as-it-was/checkpoint-2/optimizer.safetensors"));
+  EXPECT_EQ(reader.at("exp_avg/model.norm.weight").dtype, base::Dtype::kBFloat16);
+}
+
 TEST(ResumedRun, NeverReplacesACheckpointInItsFolder) {
   TinyRun run;
   const Words words = {"--max_steps", "3", "--save_steps", "1"};
@@ -241,7 +267,7 @@ TEST(ResumedRun, OfAFinishedRunSaysSoAndNamesItsCheckpoint) {
   const RunResult result = run.train("b", join(words, {"--resume_from_checkpoint", last}));
   EXPECT_EQ(result.summary.last_model_checkpoint, last);
   EXPECT_EQ(result.summary.global_step, 2);
-  EXPECT_THAT(run.lines, ::testing::Contains(HasSubstr("all 2 steps were trained before")));
+  EXPECT_THAT(run.lines, Contains(HasSubstr("all 2 steps were trained before")));
 }
 
 TEST(ResumedRun, NeedsTheTrainingState) {

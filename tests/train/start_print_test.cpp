@@ -13,6 +13,7 @@ namespace longhaul::train {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::TinyRun;
 using testing::Words;
 
@@ -49,6 +50,13 @@ TEST(StartPrint, SaysWhatIsTrainedAndHowItIsCut) {
   EXPECT_THAT(text, HasSubstr("attention: libtorch 2.11.0 fused CPU kernel"));
   EXPECT_THAT(text, HasSubstr("activation policy: 2xC"));
   EXPECT_THAT(text, HasSubstr("planned memory per rank: "));
+  EXPECT_THAT(text, Not(HasSubstr("moments")));
+}
+
+TEST(StartPrint, NamesTheTypeOfSmallerOptimizerStates) {
+  TinyRun run;
+  EXPECT_THAT(printed(run, {"--train_type", "full", "--optimizer_state_dtype", "bfloat16"}),
+              HasSubstr(" + optimizer 0.00 GB (bfloat16 moments) + activations "));
 }
 
 /// Facts of a mesh that this process does not start.

@@ -188,6 +188,32 @@ TEST(OptimizerFile, BringsBackMastersMomentsAndTheStep) {
   }
 }
 
+constexpr AdamWOptions kSmallState{.state_dtype = base::Dtype::kBFloat16, .seed = 5};
+
+TEST(OptimizerFile, HoldsBf16MomentsInTheirTypeAndBringsThemBack) {
+  const test::ScratchFolder folder;
+  Parameters written = make("qwen2", Tuning::kFull, at::kBFloat16);
+  fill(written, 7);
+  AdamW optimizer(written, kSmallState);
+  train_a_little(written, optimizer);
+  write_optimizer(folder.path(), written, optimizer);
+  const base::SafetensorsReader reader(folder / "optimizer.safetensors");
+  for (const auto& [name, view] : reader.tensors()) {
+    EXPECT_EQ(view.dtype,
+              name.starts_with("master/") ? base::Dtype::kFloat32 : base::Dtype::kBFloat16)
+        << name;
+  }
+  Parameters read = make("qwen2", Tuning::kFull, at::kBFloat16);
+  AdamW other(read, kSmallState);
+  read_optimizer(folder.path(), read, other);
+  EXPECT_EQ(other.steps_done(), 3);
+  for (const model::FlatSegment& segment : read.segments()) {
+    EXPECT_TRUE(read.master(segment.param).equal(written.master(segment.param)));
+    EXPECT_TRUE(other.exp_avg(segment).equal(optimizer.exp_avg(segment)));
+    EXPECT_TRUE(other.exp_avg_sq(segment).equal(optimizer.exp_avg_sq(segment)));
+  }
+}
+
 TEST(OptimizerFile, IsOrganisedByName) {
   const test::ScratchFolder folder;
   Parameters parameters = make("llama", Tuning::kLora);
