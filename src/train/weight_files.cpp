@@ -164,8 +164,8 @@ void read_optimizer(const fs::path& folder, model::Parameters& parameters, AdamW
     throw base::UserError(
         base::Problem{.where = "--optimizer_state_dtype",
                       .what = "differs from the checkpoint's",
-                      .got = base::dtype_name(optimizer.state_dtype()),
-                      .expected = base::dtype_name(moments),
+                      .got = std::string(base::dtype_name(optimizer.state_dtype())),
+                      .expected = std::string(base::dtype_name(moments)),
                       .hint = "Resume with the options of the run that wrote the checkpoint"});
   }
   for (const StateTensor& state : state_tensors(parameters, optimizer)) {
