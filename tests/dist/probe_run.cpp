@@ -108,14 +108,16 @@ bool ProbeRun::complains(const std::string& text, seconds patience) {
                       [&] { return read_text(folder_ / "err").find(text) != std::string::npos; });
 }
 
-bool ProbeRun::has_rank(int rank, seconds patience) {
+bool ProbeRun::has_rank(int rank, seconds patience) const {
   const fs::path file = folder_ / "pids" / std::to_string(rank);
   return holds_within(patience, [&] { return read_text(file).find('\n') != std::string::npos; });
 }
 
 void ProbeRun::send(int signal) const { kill(pid_, signal); }
 void ProbeRun::send_to_group(int signal) const { kill(-pid_, signal); }
+/// Ranks come up one after the other: one that says something does not mean that all are there.
 void ProbeRun::send_to_rank(int rank, int signal) const {
+  ASSERT_TRUE(has_rank(rank)) << rank;
   const std::string pid = read_text(folder_ / "pids" / std::to_string(rank));
   kill(static_cast<pid_t>(std::stol(pid)), signal);
 }

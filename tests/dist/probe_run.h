@@ -35,7 +35,8 @@ class ProbeRun {
   /// True once standard error holds `text`.
   bool complains(const std::string& text, std::chrono::seconds patience = std::chrono::seconds(40));
   /// True once the process of `rank` runs.
-  bool has_rank(int rank, std::chrono::seconds patience = std::chrono::seconds(40));
+  [[nodiscard]] bool has_rank(int rank,
+                              std::chrono::seconds patience = std::chrono::seconds(40)) const;
   void send(int signal) const;
   void send_to_group(int signal) const;
   void send_to_rank(int rank, int signal) const;
