@@ -2,7 +2,6 @@
 #include <ATen/Parallel.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <torch/headeronly/version.h>
 
 #include <cstdio>
 #include <ctime>
@@ -16,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/model_source.h"
 #include "cli/print.h"
+#include "cli/versions.h"
 #include "data/dataset_spec.h"
 #include "infer/batch.h"
 #include "infer/generator.h"
@@ -98,8 +98,7 @@ std::vector<std::string> start_lines(const ModelSource& source, const train::Tex
   const std::string chosen_by = saved ? "from args.json" : text.chosen_by;
   lines.push_back(fmt::format("template: {}{}", text.template_name,
                               chosen_by.empty() ? "" : fmt::format(" ({})", chosen_by)));
-  const std::string torch = fmt::format("libtorch {}.{}.{}", TORCH_VERSION_MAJOR,
-                                        TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
+  const std::string torch = "libtorch " + torch_version();
   lines.push_back(device.is_cpu() ? fmt::format("attention: {} fused CPU kernel; {} threads", torch,
                                                 at::get_num_threads())
                                   : fmt::format("attention: {} on {}, {}", torch, device.str(),

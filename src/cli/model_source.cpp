@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/path_state.h"
+#include "config/rules.h"
 #include "train/adapter_config.h"
 #include "train/checkpoint_files.h"
 #include "train/run_folder.h"
@@ -110,10 +111,6 @@ class SavedArgs {
   std::string where_;
   OrderedJson json_ = nullptr;
 };
-
-bool is_given(const config::Config& config, const std::string& option) {
-  return config.given.count(option) != 0;
-}
 
 /// The base model of an adapter: what its own file says, else what the run was given.
 std::string base_model_of(const fs::path& adapter, const SavedArgs& args) {

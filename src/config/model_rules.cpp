@@ -9,8 +9,12 @@
 #include <set>
 #include <string_view>
 
+#include "base/contains.h"
+
 namespace longhaul::config {
 namespace {
+
+using base::contains;
 
 /// A key (or a part of a key's name) with what it means to a reader of the message.
 struct Refusal {
@@ -203,11 +207,6 @@ bool is_neutral(const base::Json& value) {
     return value.get<double>() == 0.0;
   }
   return (value.is_array() || value.is_object()) && value.empty();
-}
-
-template <std::size_t N>
-bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 /// What the key stands for if it is one that is refused; empty otherwise.

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <system_error>
 
+#include "base/contains.h"
 #include "base/json.h"
 #include "base/path_state.h"
 #include "data/dataset_info.h"
@@ -14,6 +15,8 @@
 
 namespace longhaul::data {
 namespace {
+
+using base::contains;
 
 namespace fs = std::filesystem;
 using base::Problem;
@@ -27,11 +30,6 @@ constexpr std::array<std::string_view, 9> kOtherTypes = {
 // Descriptions that data folders carry beside their data.
 constexpr std::array<std::string_view, 3> kNotData = {"dataset_info.json", "dataset_infos.json",
                                                       "state.json"};
-
-template <std::size_t kSize>
-bool contains(const std::array<std::string_view, kSize>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 fs::path absolute_path(const fs::path& path) {
   std::error_code error;

@@ -6,10 +6,13 @@
 #include <array>
 #include <span>
 
+#include "base/contains.h"
 #include "data/row_fields.h"
 
 namespace longhaul::data {
 namespace {
+
+using base::contains;
 
 using base::OrderedJson;
 

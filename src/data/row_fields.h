@@ -3,9 +3,6 @@
 // message_list share.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -18,12 +15,6 @@
 #include "data/row_report.h"
 
 namespace longhaul::data {
-
-/// Whether `name` is one of `names`.
-template <std::size_t kSize>
-bool contains(const std::array<std::string_view, kSize>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 /// One column: its name in the file and its value; null pointer when absent.
 struct RowField {

@@ -6,12 +6,15 @@
 #include <array>
 #include <span>
 
+#include "base/contains.h"
 #include "base/error.h"
 #include "data/message_list.h"
 #include "data/row_fields.h"
 
 namespace longhaul::data {
 namespace {
+
+using base::contains;
 
 using base::OrderedJson;
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/ceil_div.h"
+
 namespace longhaul::plan {
 namespace {
 
@@ -18,7 +20,7 @@ std::int64_t fused_bytes(const Sizes& s) {
 
 /// `bytes` of all heads → those of the largest group of KV heads.
 std::int64_t of_one_group(std::int64_t bytes, const Sizes& s, std::int64_t groups) {
-  const std::int64_t heads = (s.my_kv_heads + groups - 1) / groups;
+  const std::int64_t heads = base::ceil_div(s.my_kv_heads, groups);
   return bytes / s.my_kv_heads * heads;
 }
 
@@ -131,11 +133,13 @@ std::int64_t backward_bytes(const Sizes& s, const config::LayerPolicy& policy,
   return std::max(mlp_stage(s, policy, form), attention_stage(s, form));
 }
 
+std::int64_t logits_tile_rows(const Sizes& s, const LayerForm& form) {
+  return form.logits_tile_rows > 0 ? form.logits_tile_rows
+                                   : config::logits_tile_rows(s.vocab, s.element, s.on_gpu);
+}
+
 std::int64_t head_bytes(const Sizes& s, const LayerForm& form) {
-  const std::int64_t tile_rows =
-      std::min(s.targets, form.logits_tile_rows > 0
-                              ? form.logits_tile_rows
-                              : config::logits_tile_rows(s.vocab, s.element, s.on_gpu));
+  const std::int64_t tile_rows = std::min(s.targets, logits_tile_rows(s, form));
   const std::int64_t widened = s.widens ? tile_rows * (s.vocab + s.hidden) * 4 : 0;
   return (s.local * 2 * s.hidden + s.targets * 2 * s.hidden + tile_rows * s.vocab) * s.element +
          widened;

@@ -50,6 +50,9 @@ std::int64_t backward_bytes(const Sizes& sizes, const config::LayerPolicy& polic
 /// pair).
 std::int64_t rerun_bytes(const Sizes& sizes);
 
+/// Rows of a logits tile under `form`.
+std::int64_t logits_tile_rows(const Sizes& sizes, const LayerForm& form);
+
 /// Temporaries of the LM head and the loss.
 std::int64_t head_bytes(const Sizes& sizes, const LayerForm& form);
 

@@ -120,13 +120,17 @@ std::vector<LayerForm> forms(bool on_gpu, std::int64_t kv_heads) {
   for (std::int64_t groups = 1; groups <= kv_heads; groups *= 2) {
     result.push_back({.attention_groups = groups});
   }
-  for (const std::int64_t rows : on_gpu ? kGpuTileRows : kCpuTileRows) {
+  for (const std::int64_t rows : mlp_tile_rows(on_gpu)) {
     result.push_back({result.back().attention_groups, rows});
   }
   return result;
 }
 
 }  // namespace
+
+std::span<const std::int64_t> mlp_tile_rows(bool on_gpu) {
+  return on_gpu ? kGpuTileRows : kCpuTileRows;
+}
 
 MemoryModel::MemoryModel(const MemoryRequest& request)
     : request_(request),

@@ -11,6 +11,9 @@
 
 namespace longhaul::plan {
 
+/// Rows of an MLP tile where the MLP runs in tiles, from the one that costs least on.
+std::span<const std::int64_t> mlp_tile_rows(bool on_gpu);
+
 class MemoryModel {
  public:
   /// `request` must outlive this object.

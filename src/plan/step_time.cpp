@@ -82,13 +82,12 @@ LayerTime StepTimeModel::layer(std::size_t index, const LayerForm& form) const {
 }
 
 /// Final norm, LM head and loss of the target rows, forward and backward.
-StepSeconds StepTimeModel::head() const {
+StepSeconds StepTimeModel::head(const LayerForm& form) const {
   const DeviceRates& rates = request_.rates;
   const auto targets = static_cast<double>(sizes_.targets);
   const auto weights = static_cast<double>(sizes_.hidden * sizes_.vocab);
   const auto element = static_cast<double>(sizes_.element);
-  const auto tile =
-      static_cast<double>(config::logits_tile_rows(sizes_.vocab, sizes_.element, sizes_.on_gpu));
+  const auto tile = static_cast<double>(logits_tile_rows(sizes_, form));
   const double tiles = std::max(1.0, targets / tile);
   const double products = trains_head_ ? 3 : 2;
   // Norm and its gradient read and write rows; the loss reads logits twice and writes their gradient.
@@ -106,7 +105,7 @@ StepTimeModel::Passes StepTimeModel::passes(std::span<const config::LayerPolicy>
       config::rebuilt_inputs(policies, static_cast<std::int64_t>(lowest_));
   Passes passes;
   passes.backward.resize(policies.size());
-  const StepSeconds last = head();
+  const StepSeconds last = head(form);
   passes.head = last.total();
   passes.sum = last;
   for (std::size_t i = 0; i < policies.size(); ++i) {

@@ -33,7 +33,7 @@ class StepTimeModel {
   struct Passes;
 
   [[nodiscard]] LayerTime layer(std::size_t index, const LayerForm& form) const;
-  [[nodiscard]] StepSeconds head() const;
+  [[nodiscard]] StepSeconds head(const LayerForm& form) const;
   [[nodiscard]] Passes passes(std::span<const config::LayerPolicy> policies,
                               const LayerForm& form) const;
   [[nodiscard]] double exposed_copies(std::span<const config::LayerPolicy> policies,

@@ -14,6 +14,7 @@
 #include "metrics/rates.h"
 #include "ops/backend.h"
 #include "ops/scalar_type.h"
+#include "plan/memory_model.h"
 #include "plan/run_plan.h"
 #include "train/bench_rows.h"
 #include "train/rank_setup.h"
@@ -173,7 +174,7 @@ void TrainBench::measure_steps(const StepParts& parts, const dist::LocalBatch& s
 }
 
 std::vector<LadderRung> ladder_rungs(std::int64_t tokens, bool on_gpu) {
-  const std::int64_t mlp_rows = on_gpu ? 8192 : 1024;
+  const std::int64_t mlp_rows = plan::mlp_tile_rows(on_gpu).front();
   std::vector<LadderRung> rungs = {
       {"checkpoints", {tokens, "D", plan::LayerForm{.logits_tile_rows = tokens}}},
       {"loss in tiles", {tokens, "D", plan::LayerForm{}}},

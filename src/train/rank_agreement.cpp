@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "base/contains.h"
 #include "base/error.h"
 #include "config/options.h"
 
 namespace longhaul::train {
 namespace {
 
+using base::contains;
 using base::OrderedJson;
 
 constexpr std::array<std::string_view, 4> kOfAHost = {"cache_dir", "dataset_num_proc",
@@ -24,11 +26,6 @@ constexpr std::array<std::string_view, 7> kPaths = {"model",
                                                     "output_dir",
                                                     "custom_dataset_info",
                                                     "resume_from_checkpoint"};
-
-template <std::size_t kSize>
-bool contains(const std::array<std::string_view, kSize>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 /// What every rank has, by rank.
 std::vector<std::string> gather(const std::string& mine, dist::Communicator& world) {
@@ -93,8 +90,8 @@ std::optional<Difference> find_difference(const OrderedJson& values, const Order
   }
   const OrderedJson mine = {{"written", written}, {"values", values}};
   const std::vector<std::string> texts = gather(mine.dump(), world);
+  const OrderedJson first = OrderedJson::parse(texts[0]);
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
-    const OrderedJson first = OrderedJson::parse(texts[0]);
     const OrderedJson other = OrderedJson::parse(texts[rank]);
     if (first["values"] != other["values"]) {
       return difference_between(first, other, rank);

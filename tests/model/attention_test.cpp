@@ -45,6 +45,22 @@ struct Inputs {
   model::QkNormWeights norm;
 };
 
+/// Attention of one rank, its part of the row set.
+struct RankAttention {
+  RankAttention(const config::ModelConfig& model, dist::Communicator& comm)
+      : exchange(comm, config::split_heads(model.num_heads, model.num_kv_heads, comm.size()),
+                 model.head_dim),
+        attention(model, exchange),
+        batch(dist::shard_row(the_row(), comm.size(), comm.rank())),
+        context(batch, model, {}) {
+    attention.set_row(context);
+  }
+  dist::UlyssesExchange exchange;
+  model::UlyssesAttention attention;
+  dist::LocalBatch batch;
+  model::RowContext context;
+};
+
 /// Everything that the ranks together make, token-local parts joined.
 struct Outcome {
   at::Tensor out;
@@ -66,12 +82,10 @@ Outcome run(const std::string& name, int ranks) {
   std::mutex mutex;
   dist::run_ranks(ranks, [&](dist::Communicator& comm) {
     at::set_num_threads(1);
-    dist::UlyssesExchange exchange(
-        comm, config::split_heads(model.num_heads, model.num_kv_heads, ranks), model.head_dim);
-    model::UlyssesAttention attention(model, exchange);
-    const dist::LocalBatch batch = dist::shard_row(the_row(), ranks, comm.rank());
-    const model::RowContext context(batch, model, {});
-    attention.set_row(context);
+    RankAttention here(model, comm);
+    model::UlyssesAttention& attention = here.attention;
+    const dist::LocalBatch& batch = here.batch;
+    const model::RowContext& context = here.context;
     const auto mine = [&](const at::Tensor& rows) {
       return rows.narrow(0, batch.my_tokens.begin, batch.my_tokens.size()).clone();
     };
@@ -137,12 +151,10 @@ std::vector<at::Tensor> loaded(const config::ModelConfig& model, int ranks) {
   std::vector<at::Tensor> slots_of_ranks(static_cast<std::size_t>(ranks));
   dist::run_ranks(ranks, [&](dist::Communicator& comm) {
     at::set_num_threads(1);
-    dist::UlyssesExchange exchange(
-        comm, config::split_heads(model.num_heads, model.num_kv_heads, ranks), model.head_dim);
-    model::UlyssesAttention attention(model, exchange);
-    const dist::LocalBatch batch = dist::shard_row(the_row(), ranks, comm.rank());
-    const model::RowContext context(batch, model, {});
-    attention.set_row(context);
+    RankAttention here(model, comm);
+    model::UlyssesAttention& attention = here.attention;
+    const dist::LocalBatch& batch = here.batch;
+    const model::RowContext& context = here.context;
     AttentionSlots slots;
     attention.load_qkv(in.qkv.narrow(0, batch.my_tokens.begin, batch.my_tokens.size()).clone(),
                        in.norm, context, slots);
@@ -247,12 +259,9 @@ TEST(AttentionSlots, HoldQueriesAfterRotationButBeforeANorm) {
     const config::ModelConfig model = testing::tiny_model(name);
     const Inputs in(model);
     const auto comm = dist::make_single();
-    dist::UlyssesExchange exchange(
-        *comm, config::split_heads(model.num_heads, model.num_kv_heads, 1), model.head_dim);
-    model::UlyssesAttention attention(model, exchange);
-    const dist::LocalBatch batch = dist::shard_row(the_row(), 1, 0);
-    const model::RowContext context(batch, model, {});
-    attention.set_row(context);
+    RankAttention here(model, *comm);
+    model::UlyssesAttention& attention = here.attention;
+    const model::RowContext& context = here.context;
     AttentionSlots slots;
     attention.load_qkv(in.qkv.clone(), in.norm, context, slots);
     const at::Tensor v = in.qkv.narrow(1, model.q_width() + model.kv_width(), model.kv_width());

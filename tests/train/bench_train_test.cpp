@@ -6,6 +6,7 @@
 
 #include <mutex>
 
+#include "config/named_models.h"
 #include "config/options.h"
 #include "config/validate.h"
 #include "dist/comm_threads.h"
@@ -151,12 +152,7 @@ TEST(TrainBench, CountsWhatRan) {
   EXPECT_NEAR(sum, two.anatomy.step_s, 1e-9);
   EXPECT_GT(two.anatomy.kernels_s, 0);
   EXPECT_LT(two.anatomy.kernels_s, two.anatomy.step_s);
-  config::ModelConfig qwen;
-  qwen.hidden_size = 3584;
-  qwen.num_heads = 28;
-  qwen.num_kv_heads = 4;
-  qwen.head_dim = 128;
-  qwen.intermediate_size = 18944;
+  const config::ModelConfig qwen = *config::find_named_model("qwen2.5-7b");
   // A layer of Qwen2.5-7B in bf16; 478 KB were counted by hand.
   EXPECT_NEAR(static_cast<double>(elementwise_bytes(qwen, 2)), 478e3, 15e3);
 }

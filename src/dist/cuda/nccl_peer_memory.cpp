@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "base/error.h"
 #include "dist/cuda/peer_signal.h"
 
@@ -54,7 +55,7 @@ class NcclPeerMemory final : public PeerMemory {
       : comm_(comm),
         watch_(std::move(watch)),
         account_(std::move(account)),
-        bytes_((bytes + kPage - 1) / kPage * kPage),
+        bytes_(base::ceil_div(bytes, kPage) * kPage),
         buffers_(static_cast<std::size_t>(comm.size())) {
     void* flag = nullptr;
     check_cuda(cudaHostAlloc(&flag, sizeof(std::uint32_t), cudaHostAllocMapped), "peer memory");
@@ -100,9 +101,8 @@ class NcclPeerMemory final : public PeerMemory {
 bool NcclPeerMemory::connect() {
   const auto me = static_cast<std::size_t>(comm_.rank());
   const std::size_t ranks = buffers_.size();
-  const auto all_bytes =
-      static_cast<std::size_t>(bytes_) + 2 * ranks * sizeof(std::uint32_t) + sizeof(std::uint64_t);
-  const std::size_t rounded = (all_bytes + kPage - 1) / kPage * kPage;
+  const auto flag_bytes = static_cast<std::int64_t>(2 * ranks * sizeof(std::uint32_t));
+  const auto rounded = static_cast<std::size_t>(bytes_ + base::ceil_div(flag_bytes, kPage) * kPage);
   Offer mine{.host = boot_id()};
   void* memory = nullptr;
   if (ranks <= kMostPeers && succeeds(cudaMalloc(&memory, rounded))) {
