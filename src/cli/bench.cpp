@@ -93,13 +93,20 @@ void add_rates(OrderedJson& line, const Subject& subject, const train::TrainMeas
   const double rate = metrics::per_second(static_cast<double>(measured.tokens), step_s);
   const double per_device = rate / static_cast<double>(subject.config.launch.ranks);
   const auto peak = plan::peak_flops_of(ops::backend_of(subject.device).identity().name);
-  line["tokens_per_s"] = rounded(rate, 1);
-  line["tokens_per_s_per_device"] = rounded(per_device, 1);
+  // A rehearsal skips work that a rate would count.
+  const bool is_whole = subject.config.bench.attention_rehearsal == 1;
+  const auto whole = [&](double value) {
+    return is_whole ? OrderedJson(rounded(value, 1)) : OrderedJson(nullptr);
+  };
+  line["attention_rehearsal"] = subject.config.bench.attention_rehearsal;
+  line["tokens_per_s"] = whole(rate);
+  line["tokens_per_s_per_device"] = whole(per_device);
   line["flops_per_token"] = measured.flops_per_token;
   line["mfu"] =
-      peak ? OrderedJson(rounded(
-                 metrics::model_flops_utilisation(per_device, measured.flops_per_token, *peak), 4))
-           : OrderedJson(nullptr);
+      peak && is_whole
+          ? OrderedJson(rounded(
+                metrics::model_flops_utilisation(per_device, measured.flops_per_token, *peak), 4))
+          : OrderedJson(nullptr);
 }
 
 void add_bytes(OrderedJson& line, const train::TrainMeasurement& measured) {

@@ -78,6 +78,9 @@ void check_options_of_part(const Config& config, Problems& problems) {
   if (part != "attention") {
     refuse("sequence_parallel_size", "attention; here all ranks share a row");
   }
+  if (part != "train") {
+    refuse("attention_rehearsal", "train");
+  }
   if (part == "exchange") {
     refuse("packing_mean", "train, ladder and attention");
   }

@@ -172,6 +172,7 @@ struct BenchOptions {
   std::vector<std::string> policies{};         // empty: the one of --activation_policy
   std::optional<std::int64_t> steps{};         // measured ones; absent: fewer for longer rows
   std::optional<std::int64_t> packing_mean{};  // mean document length; absent: one document per row
+  std::int64_t attention_rehearsal = 1;        // attention on one in so many rows; 1: on all
 };
 
 /// What the launch environment says (read by cli and dist/rendezvous only, carried here).

@@ -92,6 +92,14 @@ std::vector<OptionSpec> bench_rows() {
            .help =
                "Mean length of the documents of a packed row (log-normal, sigma 0.8, always the "
                "same ones); unset: a row is one document"}),
+      bench<&BenchOptions::attention_rehearsal>(
+          {.name = "attention_rehearsal",
+           .type = OptionType::kInteger,
+           .default_text = "1",
+           .limits = {1, kLargestCount},
+           .help = "Launch attention on the first of so many parts of a row only, everything else "
+                   "in full, to see that a very long row fits; rates are then left out; train "
+                   "only"}),
   };
 }
 

@@ -70,6 +70,8 @@ class UlyssesAttention final : public Attention {
   /// Computes attention in `groups` groups of whole KV heads (ops::AttentionShape); more than this
   /// rank's KV heads are as many as it has. For all rows that follow.
   void set_head_groups(std::int64_t groups);
+  /// For all rows that follow.
+  void set_rehearsal(const ops::AttentionRehearsal& rehearsal) { shape_.rehearsal = rehearsal; }
   void set_row(const RowContext& context) override;
   void load_qkv(const at::Tensor& qkv, const QkNormWeights& norm, const RowContext& context,
                 AttentionSlots& slots) override;

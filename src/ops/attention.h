@@ -12,6 +12,14 @@
 
 namespace longhaul::ops {
 
+/// Attention without most of its work, to see whether a long row fits and what its copies take: the
+/// kernels run on the first of `one_in` parts of the rows, all other results are zeros, and what the
+/// kernels would take for the other rows is held beside them.
+struct AttentionRehearsal {
+  std::int64_t one_in = 1;  // 1: no rehearsal
+  std::int64_t kernel_bytes_per_row = 0;
+};
+
 /// The heads and documents of one call. `runs` are the equal-ratio runs of the rank's heads.
 struct AttentionShape {
   std::int64_t num_query_heads = 0;
@@ -22,6 +30,7 @@ struct AttentionShape {
   /// exist for one of them only; at most num_kv_heads. Heads of whole 64-byte pieces give the same
   /// bits whatever the number.
   std::int64_t groups = 1;
+  AttentionRehearsal rehearsal{};
 };
 
 /// Result of the forward pass: out [T, nq·d], lse [T, nq] fp32 (natural log of the softmax sums).

@@ -24,19 +24,6 @@ std::int64_t of_one_group(std::int64_t bytes, const Sizes& s, std::int64_t group
   return bytes / s.my_kv_heads * heads;
 }
 
-/// What attention's backward kernel makes beside its inputs: its results and, on a GPU, fp32 dQ and
-/// dK, dV for every query head.
-std::int64_t attention_kernel_bytes(const Sizes& s, std::int64_t groups) {
-  const std::int64_t results = of_one_group(fused_bytes(s), s, groups);
-  if (!s.on_gpu) {
-    return results;
-  }
-  const std::int64_t expanded = s.row * s.my_q_width * (4 + 2 * s.element);
-  // The float32 kernel reads k and v expanded, too.
-  const std::int64_t inputs = s.element == 4 ? s.row * s.my_q_width * 2 * s.element : 0;
-  return results + of_one_group(expanded + inputs, s, groups);
-}
-
 std::int64_t mlp_stage(const Sizes& s, const config::LayerPolicy& policy, const LayerForm& form) {
   const std::int64_t tile =
       form.mlp_tile_rows > 0 ? std::min(form.mlp_tile_rows, s.local) : s.local;
@@ -88,6 +75,17 @@ Sizes sizes_of(const MemoryRequest& request) {
                  std::any_of(request.registry.begin(), request.registry.end(),
                              [](const auto& spec) { return spec.trainable && !spec.in_adapter; });
   return sizes;
+}
+
+std::int64_t attention_kernel_bytes(const Sizes& s, std::int64_t groups) {
+  const std::int64_t results = of_one_group(fused_bytes(s), s, groups);
+  if (!s.on_gpu) {
+    return results;
+  }
+  const std::int64_t expanded = s.row * s.my_q_width * (4 + 2 * s.element);
+  // The float32 kernel reads k and v expanded, too.
+  const std::int64_t inputs = s.element == 4 ? s.row * s.my_q_width * 2 * s.element : 0;
+  return results + of_one_group(expanded + inputs, s, groups);
 }
 
 std::int64_t slot_bytes(const Sizes& s, Slot slot) {

@@ -50,6 +50,10 @@ std::int64_t backward_bytes(const Sizes& sizes, const config::LayerPolicy& polic
 /// pair).
 std::int64_t rerun_bytes(const Sizes& sizes);
 
+/// What attention's backward kernel makes beside its inputs for one of `groups` groups of KV heads:
+/// its results and, on a GPU, fp32 dQ and dK, dV for every query head.
+std::int64_t attention_kernel_bytes(const Sizes& sizes, std::int64_t groups);
+
 /// Rows of a logits tile under `form`.
 std::int64_t logits_tile_rows(const Sizes& sizes, const LayerForm& form);
 

@@ -173,6 +173,7 @@ MemoryPlan MemoryModel::plan(std::vector<LayerPolicy> policies) const {
   for (const LayerForm& form : candidates) {
     plan.form = form;
     plan.bytes = bytes(plan.policies, form);
+    plan.attention_kernel_bytes = attention_kernel_bytes(sizes_, form.attention_groups);
     plan.fits = (!request_.limit_bytes || plan.bytes.total() <= *request_.limit_bytes) &&
                 (!request_.host_limit_bytes || plan.bytes.host <= *request_.host_limit_bytes);
     if (plan.fits) {

@@ -69,8 +69,9 @@ struct MemoryRequest {
 struct MemoryPlan {
   std::vector<config::LayerPolicy> policies;  // one per layer
   LayerForm form;
-  RankBytes bytes;   // of the rank that holds most
-  bool fits = true;  // within limit_bytes and host_limit_bytes
+  RankBytes bytes;                          // of the rank that holds most
+  std::int64_t attention_kernel_bytes = 0;  // of bytes.working_set, beside attention's inputs
+  bool fits = true;                         // within limit_bytes and host_limit_bytes
 };
 
 /// Bytes of one rank (sp rank 0, which holds the most tokens) under given policies.

@@ -218,6 +218,9 @@ TrainMeasurement TrainBench::measure(const TrainPoint& point, const MeasuringHoo
     return result;
   }
   attention_.set_head_groups(result.plan.form.attention_groups);
+  attention_.set_rehearsal({.one_in = config_.bench.attention_rehearsal,
+                            .kernel_bytes_per_row = result.plan.attention_kernel_bytes /
+                                                    std::max<std::int64_t>(tokens, 1)});
   model::DecoderModel decoder(model_, *store_, attention_, result.plan.policies,
                               memory_settings(result.plan, tokens));
   const StepParts parts{.config = &config_,

@@ -71,6 +71,8 @@ TEST(BenchRules, OptionsOfOtherPartsAreRefused) {
   EXPECT_THAT(text, HasSubstr("--optimizer_state_dtype: has no meaning"));
   EXPECT_THAT(faults_of({"train", "--shape", "tiny", "--sequence_parallel_size", "2"}, 2),
               HasSubstr("--sequence_parallel_size: has no meaning for longhaul bench train"));
+  EXPECT_THAT(faults_of({"attention", "--shape", "tiny", "--attention_rehearsal", "4"}, 1),
+              HasSubstr("--attention_rehearsal: has no meaning"));
   EXPECT_THAT(faults_of({"exchange", "--shape", "tiny", "--packing_mean", "9"}, 2),
               HasSubstr("--packing_mean: has no meaning"));
   EXPECT_THAT(faults_of({"train", "--shape", "tiny", "--train_type", "full", "--lora_rank", "4"}),

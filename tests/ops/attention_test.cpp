@@ -261,6 +261,28 @@ TEST(AttentionShapes, GroupsHoldWholeKvHeadsAsEvenlyAsPossible) {
   EXPECT_THROW(cut_runs(even, 0), base::InternalError);
 }
 
+TEST(AttentionShapes, ARehearsalComputesTheFirstRowsAndHoldsTheOthersMemory) {
+  Heads mine(4, 2, 1, 0, 8);
+  at::manual_seed(7);
+  const at::Tensor qkv = at::randn({40, mine.qkv_width()});
+  const at::Tensor dout = at::randn({40, 32});
+  const Borders first = {0, 7, 10};
+  const AttentionOutput want = attention_forward(qkv.narrow(0, 0, 10), mine.shape, first);
+  const at::Tensor dwant =
+      attention_backward(dout.narrow(0, 0, 10), qkv.narrow(0, 0, 10), want, mine.shape, first);
+  mine.shape.rehearsal = {.one_in = 4, .kernel_bytes_per_row = 3};
+  const Borders borders = {0, 7, 30, 40};
+  const AttentionOutput got = attention_forward(qkv, mine.shape, borders);
+  EXPECT_TRUE(at::equal(got.out.narrow(0, 0, 10), want.out));
+  EXPECT_TRUE(at::equal(got.lse.narrow(0, 0, 10), want.lse));
+  EXPECT_EQ(got.out.narrow(0, 10, 30).abs().max().item<float>(), 0);
+  at::Tensor dqkv = qkv.clone();
+  dqkv =
+      attention_backward(dout, dqkv, got, mine.shape, borders, dqkv);  // in place, as training does
+  EXPECT_TRUE(at::equal(dqkv.narrow(0, 0, 10), dwant));
+  EXPECT_EQ(dqkv.narrow(0, 10, 30).abs().max().item<float>(), 0);
+}
+
 TEST(AttentionShapes, ARowWithoutTokensGivesNothing) {
   const Heads mine(9, 3, 2, 0, 4);
   const at::Tensor qkv = at::empty({0, mine.qkv_width()});
