@@ -31,22 +31,30 @@ class ThreadPeerMemory final : public PeerMemory {
     return buffers_[static_cast<std::size_t>(rank)];
   }
 
-  void open(std::string_view name) override {
-    LONGHAUL_ASSERT(!is_open_, "one exchange at a time");
+  void open(std::string_view name, std::int64_t parts) override {
+    LONGHAUL_ASSERT(unsent_ == 0 && unread_ == 0 && is_taken_, "one exchange at a time");
     begin_ = Clock::now();
-    is_open_ = true;
+    unsent_ = unread_ = parts;
+    is_taken_ = false;
     comm_.barrier(name);
   }
-  void deliver(std::string_view name, std::int64_t sent_bytes) override {
-    LONGHAUL_ASSERT(is_open_, "open() comes before deliver()");
-    comm_.barrier(name);
-    counters_.exchange_s += std::chrono::duration<double>(Clock::now() - begin_).count();
+  void deliver(std::int64_t sent_bytes) override {
+    LONGHAUL_ASSERT(unsent_ > 0, "open() comes before deliver()");
+    --unsent_;
     counters_.exchange_bytes += sent_bytes;
-    ++counters_.num_exchanges;
+  }
+  void await(std::string_view name) override {
+    LONGHAUL_ASSERT(unsent_ == 0 && unread_ > 0,
+                    "all parts are delivered before the first await()");
+    comm_.barrier(name);
+    if (--unread_ == 0) {
+      counters_.exchange_s += std::chrono::duration<double>(Clock::now() - begin_).count();
+      ++counters_.num_exchanges;
+    }
   }
   void taken() override {
-    LONGHAUL_ASSERT(is_open_, "deliver() comes before taken()");
-    is_open_ = false;  // the next open() is where peers wait for it
+    LONGHAUL_ASSERT(unread_ == 0 && !is_taken_, "all parts are awaited before taken()");
+    is_taken_ = true;  // the next open() is where peers wait for it
   }
 
  private:
@@ -55,7 +63,9 @@ class ThreadPeerMemory final : public PeerMemory {
   std::vector<std::byte> own_;
   std::vector<std::byte*> buffers_;
   Clock::time_point begin_;
-  bool is_open_ = false;
+  std::int64_t unsent_ = 0;  // parts of the exchange under way
+  std::int64_t unread_ = 0;
+  bool is_taken_ = true;
 };
 
 }  // namespace

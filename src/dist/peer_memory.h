@@ -1,6 +1,7 @@
 // A buffer on every rank of a group that all its peers write directly: GPUs of one host over NVLink, or threads. One
-// exchange is open(), writes into the peers' buffers, deliver(), reads of one's own buffer, taken(). Writes and reads
-// are enqueued on compute between these calls, which do not wait on the host where the transport works by streams.
+// exchange is open(), for each of its parts writes into the peers' buffers and deliver(), for each part await() and reads
+// of one's own buffer, taken(). All of it is enqueued on the current stream, which may be another one for writes than for
+// reads; no call waits on the host where the transport works by streams.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +27,15 @@ class PeerMemory {
   /// The buffer of a rank as this rank reaches it.
   [[nodiscard]] virtual std::byte* of(int rank) const = 0;
 
-  /// Before the first write: all peers have taken what lies in their buffers.
+  /// Before the first write of an exchange of `parts` parts: all peers have taken what lies in their buffers.
   ///
-  /// Order   collective, as deliver() and taken() are, in this order
+  /// Order   collective, as all that follow are: deliver() for every part, then await() for every part, then taken()
   /// Errors  SystemError as the communicator's calls
-  virtual void open(std::string_view name) = 0;
-  /// After the last write, `sent_bytes` altogether: what peers wrote for this rank is there.
-  virtual void deliver(std::string_view name, std::int64_t sent_bytes) = 0;
+  virtual void open(std::string_view name, std::int64_t parts) = 0;
+  /// After the writes of a part, `sent_bytes` of them.
+  virtual void deliver(std::int64_t sent_bytes) = 0;
+  /// Before the reads of the next part: what peers wrote for it is there. The last one ends the exchange's time.
+  virtual void await(std::string_view name) = 0;
   /// After the last read of this rank's own buffer.
   virtual void taken() = 0;
 };

@@ -54,6 +54,21 @@ void rotate(const Qkv& x, const ops::RopeTable& rotation, std::int64_t head_dim,
   }
 }
 
+at::Tensor rows_of(const at::Tensor& x, LocalRows rows) {
+  return x.defined() ? x.narrow(0, rows.begin, rows.size()) : x;
+}
+
+Qkv rows_of(const Qkv& x, LocalRows rows) {
+  return {.q = rows_of(x.q, rows),
+          .k = rows_of(x.k, rows),
+          .v = rows_of(x.v, rows),
+          .fused = rows_of(x.fused, rows)};
+}
+
+ops::RopeTable rows_of(const ops::RopeTable& table, LocalRows rows) {
+  return {.cosine = rows_of(table.cosine, rows), .sine = rows_of(table.sine, rows)};
+}
+
 at::ScalarType sum_type(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -116,19 +131,6 @@ std::int64_t UlyssesExchange::width(std::size_t rank, Width kind) const {
   return (heads.num_query_heads() + kv) * head_dim_;
 }
 
-/// Bytes of [my S, heads of peer] for every peer.
-std::vector<std::int64_t> UlyssesExchange::blocks_by_peer_heads(Width kind, OwnBlock own,
-                                                                std::int64_t element_bytes) const {
-  std::vector<std::int64_t> bytes;
-  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
-    bytes.push_back(local_tokens() * width(rank, kind) * element_bytes);
-  }
-  if (own == OwnBlock::kLeftOut) {
-    bytes[static_cast<std::size_t>(comm_.rank())] = 0;
-  }
-  return bytes;
-}
-
 std::int64_t UlyssesExchange::peer_elements(Width kind) const {
   std::int64_t total_width = 0;
   for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
@@ -142,52 +144,32 @@ at::Tensor UlyssesExchange::my_rows(const at::Tensor& row) const {
   return row.narrow(0, mine.begin, mine.size());
 }
 
-/// Bytes of [S of peer, my heads] for every peer.
-std::vector<std::int64_t> UlyssesExchange::blocks_by_peer_tokens(Width kind,
-                                                                 std::int64_t element_bytes) const {
-  std::vector<std::int64_t> bytes;
-  const std::int64_t mine = width(static_cast<std::size_t>(comm_.rank()), kind);
-  for (const config::Range& range : tokens_) {
-    bytes.push_back(range.size() * mine * element_bytes);
-  }
-  return bytes;
-}
-
-/// The packing buffer as a flat tensor of `elements`.
-at::Tensor UlyssesExchange::stage(std::int64_t elements, const at::Tensor& like) {
-  const std::int64_t bytes = elements * like.element_size();
-  if (!staging_.defined() || staging_.numel() < bytes || staging_.device() != like.device()) {
-    staging_ = at::Tensor();  // the old one goes first, so that both never stand side by side
-    staging_ = at::empty({bytes}, like.options().dtype(at::kByte));
-  }
-  return staging_.narrow(0, 0, bytes).view(like.scalar_type());
-}
-
 at::Tensor UlyssesExchange::result(const at::Tensor& out, std::vector<std::int64_t> shape,
                                    const at::Tensor& like, std::string_view name) const {
   if (!out.defined()) {
     return at::empty(shape, like.options());
   }
+  const bool has_whole_rows = out.dim() == 2 ? out.stride(1) == 1 : out.is_contiguous();
   LONGHAUL_ASSERT(
-      out.sizes() == at::IntArrayRef(shape) && out.is_contiguous() &&
+      out.sizes() == at::IntArrayRef(shape) && has_whole_rows &&
           out.scalar_type() == like.scalar_type(),
-      fmt::format("{}: the given result is contiguous, of the right shape and type", name));
+      fmt::format("{}: the given result has whole rows, the right shape and type", name));
   return out;
 }
 
 std::vector<at::Tensor> UlyssesExchange::blocks_in(const at::Tensor& message, const at::Tensor& own,
-                                                   Width kind) const {
+                                                   Width kind, LocalRows rows) const {
   std::vector<at::Tensor> blocks;
   std::int64_t offset = 0;
   for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
     if (rank == static_cast<std::size_t>(comm_.rank())) {
-      blocks.push_back(own);
+      blocks.push_back(own.narrow(0, rows.begin, rows.size()));
       continue;
     }
     const std::int64_t columns = width(rank, kind);
-    const std::int64_t elements = local_tokens() * columns;
-    blocks.push_back(message.narrow(0, offset, elements).view({local_tokens(), columns}));
-    offset += elements;
+    blocks.push_back(message.narrow(0, offset + rows.begin * columns, rows.size() * columns)
+                         .view({rows.size(), columns}));
+    offset += local_tokens() * columns;
   }
   return blocks;
 }
@@ -223,118 +205,106 @@ void UlyssesExchange::move_heads(Way way, Width kind, const Qkv& local,
 
 void UlyssesExchange::release_staging() {
   staging_ = at::Tensor();
+  release_view();
   peers_.reset();
 }
 
+void UlyssesExchange::release_view() {
+  if (has_view_) {
+    has_view_ = false;
+    peers_->taken();
+  }
+}
+
 void UlyssesExchange::use_peer_memory(bool wanted) {
-  wants_peers_ = wanted;
   release_staging();
-}
-
-std::int64_t UlyssesExchange::most_received(std::int64_t element_bytes) const {
-  std::int64_t most = 0;
-  for (const Width kind : {Width::kQuery, Width::kFused}) {
-    std::int64_t total_width = 0;
-    for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
-      total_width += width(rank, kind);
-    }
-    for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
-      const std::int64_t tokens = tokens_[rank].size();
-      const std::int64_t columns = width(rank, kind);
-      most = std::max({most, (row_tokens_ - tokens) * columns, tokens * (total_width - columns)});
-    }
-  }
-  return most * element_bytes;
-}
-
-PeerMemory* UlyssesExchange::peers_for(const at::Tensor& like) {
-  if (!wants_peers_) {
-    return nullptr;
-  }
-  const std::int64_t needed = most_received(like.element_size());
-  if (peers_ == nullptr || peers_->bytes() < needed) {
-    peers_.reset();  // the old one goes first, so that both never stand side by side
-    peers_ = comm_.make_peer_memory(std::max<std::int64_t>(needed, 1));
-    wants_peers_ = peers_ != nullptr;
-  }
-  return peers_.get();
-}
-
-void UlyssesExchange::to_rows(std::string_view name, Width kind, const at::Tensor& row,
-                              const UseBlocks& write) {
-  if (PeerMemory* const peers = peers_for(row)) {
-    write_to_rows(*peers, name, kind, row, write);
-    return;
-  }
-  const std::int64_t element = row.element_size();
-  const at::Tensor packed = stage(peer_elements(kind), row);
-  write(blocks_in(packed, my_rows(row), kind));
-  const ops::OpTimer timer(ops::OpKind::kExchange);
-  comm_.all_to_all(name, packed.data_ptr(), blocks_by_peer_heads(kind, OwnBlock::kLeftOut, element),
-                   row.data_ptr(), blocks_by_peer_tokens(kind, element));
-}
-
-void UlyssesExchange::from_rows(std::string_view name, Width kind, const at::Tensor& row,
-                                const UseBlocks& read) {
-  if (PeerMemory* const peers = peers_for(row)) {
-    write_from_rows(*peers, name, kind, row, read);
-    return;
-  }
-  const std::int64_t element = row.element_size();
-  const at::Tensor received = stage(peer_elements(kind), row);
-  {
-    const ops::OpTimer timer(ops::OpKind::kExchange);
-    comm_.all_to_all(name, row.data_ptr(), blocks_by_peer_tokens(kind, element),
-                     received.data_ptr(), blocks_by_peer_heads(kind, OwnBlock::kLeftOut, element));
-  }
-  read(blocks_in(received, my_rows(row), kind));
+  wants_peers_ = wanted;
 }
 
 Qkv UlyssesExchange::seq_to_head_qkv(const Qkv& local, const at::Tensor& out,
                                      const ops::RopeTable& rotation) {
   check_qkv(local, local_tokens(), num_query_heads_, num_kv_heads_, head_dim_);
+  return seq_to_head_qkv([&](LocalRows rows) { return rows_of(local, rows); }, local.q, out,
+                         rotation);
+}
+
+Qkv UlyssesExchange::seq_to_head_qkv(const MakeQkv& make, const at::Tensor& like,
+                                     const at::Tensor& out, const ops::RopeTable& rotation) {
   if (heads_.size() == 1) {
+    const Qkv local = make({0, local_tokens()});
     rotate(local, rotation, head_dim_, ops::RopeDirection::kForward);
     return local;
   }
   const auto me = static_cast<std::size_t>(comm_.rank());
   const at::Tensor fused =
-      result(out, {row_tokens_, width(me, Width::kFused)}, local.q, "exchange q,k,v");
-  to_rows("exchange q,k,v", Width::kFused, fused, [&](std::span<const at::Tensor> blocks) {
-    move_heads(Way::kPack, Width::kFused, local, blocks, rotation);
-  });
+      result(out, {row_tokens_, width(me, Width::kFused)}, like, "exchange q,k,v");
+  to_rows("exchange q,k,v", Width::kFused, fused, like,
+          [&](LocalRows rows, std::span<const at::Tensor> blocks) {
+            const Qkv part = make(rows);
+            check_qkv(part, rows.size(), num_query_heads_, num_kv_heads_, head_dim_);
+            move_heads(Way::kPack, Width::kFused, part, blocks, rows_of(rotation, rows));
+          },
+          {});
   return split_qkv(fused, my_heads().num_query_heads(), my_heads().num_kv_heads(), head_dim_);
 }
 
 at::Tensor UlyssesExchange::head_to_seq(const at::Tensor& o, const at::Tensor& out) {
-  check_heads(o, row_tokens_, my_heads().num_query_heads(), head_dim_, "attention output");
   if (heads_.size() == 1) {
+    check_heads(o, row_tokens_, my_heads().num_query_heads(), head_dim_, "attention output");
     return o;
   }
+  return head_to_seq(
+      o, result(out, {local_tokens(), num_query_heads_, head_dim_}, o, "exchange attention output"),
+      [](LocalRows) {});
+}
+
+at::Tensor UlyssesExchange::head_to_seq(const at::Tensor& o, const at::Tensor& out,
+                                        const TakeRows& take) {
+  check_heads(o, row_tokens_, my_heads().num_query_heads(), head_dim_, "attention output");
+  if (heads_.size() == 1) {
+    take({0, local_tokens()});
+    return o;
+  }
+  check_heads(out, local_tokens(), num_query_heads_, head_dim_, "attention output of my tokens");
   const at::Tensor sent = o.contiguous();  // a peer's rows are then one block: nothing to pack
-  const at::Tensor local =
-      result(out, {local_tokens(), num_query_heads_, head_dim_}, o, "exchange attention output");
   from_rows("exchange attention output", Width::kQuery, as_rows(sent),
-            [&](std::span<const at::Tensor> blocks) {
-              move_heads(Way::kUnpack, Width::kQuery, {.q = local, .k = {}, .v = {}, .fused = {}},
-                         blocks, {});
-            });
-  return local;
+            [&](LocalRows rows, std::span<const at::Tensor> blocks) {
+              move_heads(Way::kUnpack, Width::kQuery, {.q = rows_of(out, rows)}, blocks, {});
+              take(rows);
+            },
+            {});
+  return out;
 }
 
 at::Tensor UlyssesExchange::head_to_seq_backward(const at::Tensor& d_o, const at::Tensor& out) {
   check_heads(d_o, local_tokens(), num_query_heads_, head_dim_, "gradient of attention output");
+  const at::Tensor head =
+      head_to_seq_backward([&](LocalRows rows) { return rows_of(d_o, rows); }, d_o, {});
   if (heads_.size() == 1) {
+    return head;
+  }
+  const at::Tensor kept = result(out, head.sizes().vec(), d_o, "exchange gradient of output");
+  return kept.copy_(head);
+}
+
+at::Tensor UlyssesExchange::head_to_seq_backward(const MakeHeads& make, const at::Tensor& like,
+                                                 const Beside& beside) {
+  if (heads_.size() == 1) {
+    at::Tensor d_o = make({0, local_tokens()});
+    if (beside) {
+      beside();
+    }
     return d_o;
   }
-  at::Tensor head = result(out, {row_tokens_, my_heads().num_query_heads(), head_dim_}, d_o,
-                           "exchange gradient of attention output");
-  to_rows("exchange gradient of attention output", Width::kQuery, as_rows(head),
-          [&](std::span<const at::Tensor> blocks) {
-            move_heads(Way::kPack, Width::kQuery, {.q = d_o, .k = {}, .v = {}, .fused = {}}, blocks,
-                       {});
-          });
-  return head;
+  const at::Tensor rows_made = to_rows(
+      "exchange gradient of attention output", Width::kQuery, {}, like,
+      [&](LocalRows rows, std::span<const at::Tensor> blocks) {
+        const at::Tensor part = make(rows);
+        check_heads(part, rows.size(), num_query_heads_, head_dim_, "gradient of attention output");
+        move_heads(Way::kPack, Width::kQuery, {.q = part}, blocks, {});
+      },
+      beside);
+  return rows_made.view({row_tokens_, my_heads().num_query_heads(), head_dim_});
 }
 
 at::Tensor UlyssesExchange::gradient_message(const Qkv& d_head) const {
@@ -353,11 +323,21 @@ at::Tensor UlyssesExchange::gradient_message(const Qkv& d_head) const {
 }
 
 Qkv UlyssesExchange::seq_to_head_qkv_backward(const Qkv& d_head, const at::Tensor& out,
-                                              const ops::RopeTable& rotation) {
+                                              const ops::RopeTable& rotation, const Beside& beside,
+                                              const TakeRows& take) {
   const config::RankHeads& mine = my_heads();
   check_qkv(d_head, row_tokens_, mine.num_query_heads(), mine.num_kv_heads(), head_dim_);
+  const auto seen = [&](LocalRows rows) {
+    if (take) {
+      take(rows);
+    }
+  };
   if (heads_.size() == 1) {
     rotate(d_head, rotation, head_dim_, ops::RopeDirection::kInverse);
+    if (beside) {
+      beside();
+    }
+    seen({0, local_tokens()});
     return d_head;
   }
   const at::Tensor sent = gradient_message(d_head);
@@ -365,14 +345,19 @@ Qkv UlyssesExchange::seq_to_head_qkv_backward(const Qkv& d_head, const at::Tenso
       split_qkv(result(out, {local_tokens(), (num_query_heads_ + 2 * num_kv_heads_) * head_dim_},
                        d_head.q, "exchange gradient of q,k,v"),
                 num_query_heads_, num_kv_heads_, head_dim_);
-  from_rows("exchange gradient of q,k,v", Width::kFused, sent,
-            [&](std::span<const at::Tensor> blocks) {
-              move_heads(Way::kUnpack, has_kv_copies_ ? Width::kQuery : Width::kFused, local,
-                         blocks, rotation);
-              if (has_kv_copies_) {
-                sum_kv(blocks, local, rotation);
-              }
-            });
+  from_rows(
+      "exchange gradient of q,k,v", Width::kFused, sent,
+      [&](LocalRows rows, std::span<const at::Tensor> blocks) {
+        const Qkv part = rows_of(local, rows);
+        const ops::RopeTable angles = rows_of(rotation, rows);
+        move_heads(Way::kUnpack, has_kv_copies_ ? Width::kQuery : Width::kFused, part, blocks,
+                   angles);
+        if (has_kv_copies_) {
+          sum_kv(blocks, part, angles);
+        }
+        seen(rows);
+      },
+      beside);
   return local;
 }
 

@@ -19,24 +19,36 @@
 #include "config/shapes.h"
 #include "dist/communicator.h"
 #include "ops/rows.h"
+#include "ops/side_stream.h"
 
 namespace longhaul::dist {
 
 /// Queries, keys and values of the same tokens, or their gradients: views [tokens, heads, head_dim]
 /// with any row pitch.
 struct Qkv {
-  at::Tensor q;
-  at::Tensor k;
-  at::Tensor v;
+  at::Tensor q{};
+  at::Tensor k{};
+  at::Tensor v{};
   /// The buffer [tokens, (q heads + 2 kv heads)·head_dim] that all three lie in; undefined when
   /// they were made apart.
-  at::Tensor fused;
+  at::Tensor fused{};
 };
 
 /// Cuts a fused buffer [tokens, (num_q + 2 num_kv)·head_dim] (rows may be strided) into its q, k
 /// and v. No copy.
 Qkv split_qkv(const at::Tensor& fused, std::int64_t num_q, std::int64_t num_kv,
               std::int64_t head_dim);
+
+/// Some of this rank's own tokens, counted from its first one. Exchanges are made in several parts where one can travel
+/// while the next is computed; the parts follow one another from 0.
+using LocalRows = config::Range;
+/// Makes q, k, v, or a gradient [rows, heads, d], of some of this rank's tokens; they are read at once.
+using MakeQkv = std::function<Qkv(LocalRows rows)>;
+using MakeHeads = std::function<at::Tensor(LocalRows rows)>;
+/// Uses what has been written for these rows.
+using TakeRows = std::function<void(LocalRows rows)>;
+/// Enqueues work that needs nothing of the exchange, beside which it runs. May be absent.
+using Beside = std::function<void()>;
 
 /// The exchanges of one sequence-parallel group. Long-lived: one object per group, set_row() before
 /// each row. With one rank every function returns its argument (or views of it), rotated in place
@@ -68,6 +80,9 @@ class UlyssesExchange {
   /// Errors  SystemError from the communicator
   Qkv seq_to_head_qkv(const Qkv& local, const at::Tensor& out = {},
                       const ops::RopeTable& rotation = {});
+  /// The same of what `make` makes part by part, in the type and on the device of `like`.
+  Qkv seq_to_head_qkv(const MakeQkv& make, const at::Tensor& like, const at::Tensor& out,
+                      const ops::RopeTable& rotation);
 
   /// Attention output of my heads for all tokens → all heads for my tokens.
   ///
@@ -75,10 +90,17 @@ class UlyssesExchange {
   /// Units   sends (T - S)·nq·d·element_size bytes
   /// Order   collective
   at::Tensor head_to_seq(const at::Tensor& o, const at::Tensor& out = {});
+  /// The same into `out` (rows may be strided), which `take` sees part by part. With one rank `out` is not used
+  /// and may be undefined.
+  at::Tensor head_to_seq(const at::Tensor& o, const at::Tensor& out, const TakeRows& take);
 
   /// Adjoint of head_to_seq: gradient [S, Hq, d] of its result -> gradient [T, nq, d] of its
   /// argument.
   at::Tensor head_to_seq_backward(const at::Tensor& d_o, const at::Tensor& out = {});
+  /// The same of what `make` makes part by part. The result may lie in the memory that peers write: it is valid until
+  /// the next exchange.
+  at::Tensor head_to_seq_backward(const MakeHeads& make, const at::Tensor& like,
+                                  const Beside& beside);
 
   /// Adjoint of seq_to_head_qkv: gradients for my heads of all tokens -> gradients for all heads of
   /// my tokens.
@@ -91,7 +113,8 @@ class UlyssesExchange {
   ///         type and are summed in rank order, in fp32 when that type is narrower; the sum of dk
   ///         is rotated before it is rounded.
   Qkv seq_to_head_qkv_backward(const Qkv& d_head, const at::Tensor& out = {},
-                               const ops::RopeTable& rotation = {});
+                               const ops::RopeTable& rotation = {}, const Beside& beside = {},
+                               const TakeRows& take = {});
 
   /// Rows of every rank's tokens one after the other: [S, width] -> [T, width]. Collective.
   at::Tensor gather_tokens(const at::Tensor& local, const at::Tensor& out = {});
@@ -114,6 +137,8 @@ class UlyssesExchange {
   void use_peer_memory(bool wanted);
   /// Whether the last exchange went that way.
   [[nodiscard]] bool uses_peer_memory() const { return peers_ != nullptr; }
+  /// Parts of an exchange through peer memory; 0: as rows of this length call for. The same on every rank.
+  void set_parts(std::int64_t parts) { wanted_parts_ = parts; }
 
  protected:
   /// Adds another rank's gradient of a shared KV head. Virtual so that a test can leave it out and
@@ -134,26 +159,34 @@ class UlyssesExchange {
   [[nodiscard]] std::int64_t peer_elements(Width kind) const;
   /// This rank's tokens among those of the row.
   [[nodiscard]] at::Tensor my_rows(const at::Tensor& row) const;
-  /// [S, width] of every rank: those of peers one after the other in `message`, this rank's in `own`.
+  /// The rows of a part of every rank: [rows, width] of peers in `message`, where each peer's [S, width] follow one
+  /// another, this rank's in `own` [S, width].
   [[nodiscard]] std::vector<at::Tensor> blocks_in(const at::Tensor& message, const at::Tensor& own,
-                                                  Width kind) const;
+                                                  Width kind, LocalRows rows) const;
   enum class Way { kPack, kUnpack };
-  /// Moves q, or q, k and v, between `local` and the first columns of all ranks' blocks; packing
+  /// Moves q, or q, k and v, of some rows between `local` and the first columns of all ranks' blocks; packing
   /// rotates q and k, unpacking rotates them back.
   void move_heads(Way way, Width kind, const Qkv& local, std::span<const at::Tensor> blocks,
                   const ops::RopeTable& rotation) const;
   at::Tensor stage(std::int64_t elements, const at::Tensor& like);
-  /// What fills, or takes, the [S, width] blocks of all ranks.
-  using UseBlocks = std::function<void(std::span<const at::Tensor> blocks)>;
-  /// This rank's tokens for every rank's heads, as `write` packs them, -> `row` [T, my width].
-  void to_rows(std::string_view name, Width kind, const at::Tensor& row, const UseBlocks& write);
+  /// What fills, or takes, the [rows, width] blocks of all ranks.
+  using UseBlocks = std::function<void(LocalRows rows, std::span<const at::Tensor> blocks)>;
+  /// This rank's tokens for every rank's heads, as `write` packs them, -> the result [T, my width]: `row`, or, when
+  /// that is undefined, a tensor that is valid until the next exchange.
+  at::Tensor to_rows(std::string_view name, Width kind, at::Tensor row, const at::Tensor& like,
+                     const UseBlocks& write, const Beside& beside);
   /// `row` [T, my width] -> this rank's tokens of every rank's heads, for `read`.
-  void from_rows(std::string_view name, Width kind, const at::Tensor& row, const UseBlocks& read);
+  void from_rows(std::string_view name, Width kind, const at::Tensor& row, const UseBlocks& read,
+                 const Beside& beside);
   /// The same through peer memory.
-  void write_to_rows(PeerMemory& peers, std::string_view name, Width kind, const at::Tensor& row,
-                     const UseBlocks& write) const;
+  at::Tensor write_to_rows(PeerMemory& peers, std::string_view name, Width kind, at::Tensor row,
+                           const at::Tensor& like, const UseBlocks& write, const Beside& beside);
   void write_from_rows(PeerMemory& peers, std::string_view name, Width kind, const at::Tensor& row,
-                       const UseBlocks& read) const;
+                       const UseBlocks& read, const Beside& beside);
+  /// A rank's tokens in the parts of this row's exchanges.
+  [[nodiscard]] std::vector<config::Range> parts_of(std::size_t rank) const;
+  /// Tells the peers that the view which the last exchange gave is not used any more.
+  void release_view();
   /// The peer memory of this row, grown when it must be; null: messages.
   PeerMemory* peers_for(const at::Tensor& like);
   /// Most bytes that any rank receives in one exchange of this row.
@@ -174,7 +207,10 @@ class UlyssesExchange {
   std::int64_t row_tokens_ = 0;
   at::Tensor staging_;
   bool wants_peers_ = false;
+  std::int64_t wanted_parts_ = 0;
   std::unique_ptr<PeerMemory> peers_;
+  std::unique_ptr<ops::SideStream> side_;  // where heads travel through peer memory
+  bool has_view_ = false;                  // of this rank's own peer memory
 };
 
 }  // namespace longhaul::dist

@@ -1,14 +1,18 @@
-// The exchanges through peer memory: heads are written where their owner reads them. A rank's buffer holds what its
-// peers wrote, in rank order and without its own block, which never travels.
+// The exchanges through peer memory: heads are written where their owner reads them, by copies beside compute. A rank's
+// buffer holds the row, or what its peers wrote for its own tokens, one sender's columns after the other's.
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 
 #include "dist/ulysses.h"
+#include "ops/backend.h"
 #include "ops/step_clock.h"
 
 namespace longhaul::dist {
 namespace {
+
+/// Below this many tokens of a rank an exchange takes about as long as starting a second one.
+constexpr std::int64_t kRowsOfTwoParts = 4096;
 
 /// Memory of a peer or of this rank as a matrix on this rank's device, whoever has allocated it.
 at::Tensor matrix_at(std::byte* memory, std::int64_t offset_elements, std::int64_t rows,
@@ -21,61 +25,142 @@ at::Tensor matrix_at(std::byte* memory, std::int64_t offset_elements, std::int64
 
 }  // namespace
 
-void UlyssesExchange::write_to_rows(PeerMemory& peers, std::string_view name, Width kind,
-                                    const at::Tensor& row, const UseBlocks& write) const {
-  const auto me = static_cast<std::size_t>(comm_.rank());
-  {
-    const ops::OpTimer timer(ops::OpKind::kExchange);
-    peers.open(name);
-    std::vector<at::Tensor> blocks;
-    for (std::size_t owner = 0; owner < heads_.size(); ++owner) {
-      // In the owner's buffer, behind the rows of the ranks below this one.
-      const std::int64_t owners_rows_below = owner < me ? tokens_[owner].size() : 0;
-      const std::int64_t columns = width(owner, kind);
-      blocks.push_back(owner == me ? my_rows(row)
-                                   : matrix_at(peers.of(static_cast<int>(owner)),
-                                               (tokens_[me].begin - owners_rows_below) * columns,
-                                               local_tokens(), columns, row));
+std::int64_t UlyssesExchange::most_received(std::int64_t element_bytes) const {
+  std::int64_t most = 0;
+  for (const Width kind : {Width::kQuery, Width::kFused}) {
+    std::int64_t total_width = 0;
+    for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
+      total_width += width(rank, kind);
     }
-    write(blocks);
-    peers.deliver(name, peer_elements(kind) * row.element_size());
+    for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
+      most = std::max({most, row_tokens_ * width(rank, kind), tokens_[rank].size() * total_width});
+    }
   }
-  const std::int64_t mine = width(me, kind);
-  const std::int64_t below = tokens_[me].begin;
-  const std::int64_t above = row_tokens_ - tokens_[me].end;
-  std::byte* const arrived = peers.of(static_cast<int>(me));
-  row.narrow(0, 0, below).copy_(matrix_at(arrived, 0, below, mine, row));
-  row.narrow(0, tokens_[me].end, above).copy_(matrix_at(arrived, below * mine, above, mine, row));
-  peers.taken();
+  return most * element_bytes;
+}
+
+PeerMemory* UlyssesExchange::peers_for(const at::Tensor& like) {
+  if (!wants_peers_) {
+    return nullptr;
+  }
+  release_view();
+  const std::int64_t needed = most_received(like.element_size());
+  if (peers_ == nullptr || peers_->bytes() < needed) {
+    peers_.reset();  // the old one goes first, so that both never stand side by side
+    peers_ = comm_.make_peer_memory(std::max<std::int64_t>(needed, 1));
+    wants_peers_ = peers_ != nullptr;
+    if (wants_peers_ && side_ == nullptr) {
+      side_ = ops::backend_of(like).side_stream();
+    }
+  }
+  return peers_.get();
+}
+
+std::vector<config::Range> UlyssesExchange::parts_of(std::size_t rank) const {
+  const auto ranks = static_cast<std::int64_t>(heads_.size());
+  const std::int64_t parts = row_tokens_ / ranks >= kRowsOfTwoParts ? 2 : 1;
+  return config::split_tokens(tokens_[rank].size(), wanted_parts_ > 0 ? wanted_parts_ : parts);
+}
+
+at::Tensor UlyssesExchange::write_to_rows(PeerMemory& peers, std::string_view name, Width kind,
+                                          at::Tensor row, const at::Tensor& like,
+                                          const UseBlocks& write, const Beside& beside) {
+  const auto me = static_cast<std::size_t>(comm_.rank());
+  const std::vector<config::Range> parts = parts_of(me);
+  const at::Tensor arrived =
+      matrix_at(peers.of(comm_.rank()), 0, row_tokens_, width(me, kind), like);
+  const at::Tensor packed = stage(peer_elements(kind), like);
+  const at::Tensor own = my_rows(row.defined() ? row : arrived);
+  for (const config::Range& rows : parts) {
+    const std::vector<at::Tensor> blocks = blocks_in(packed, own, kind, rows);
+    write(rows, blocks);
+    side_->run([&] {
+      if (&rows == parts.data()) {  // the first part
+        peers.open(name, static_cast<std::int64_t>(parts.size()));
+      }
+      std::int64_t sent = 0;
+      for (std::size_t owner = 0; owner < heads_.size(); ++owner) {
+        if (owner != me) {
+          const std::int64_t columns = width(owner, kind);
+          matrix_at(peers.of(static_cast<int>(owner)), (tokens_[me].begin + rows.begin) * columns,
+                    rows.size(), columns, like)
+              .copy_(blocks[owner]);
+          sent += blocks[owner].numel();
+        }
+      }
+      peers.deliver(sent * like.element_size());
+    });
+  }
+  if (beside) {
+    beside();
+  }
+  side_->run([&] {
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+      peers.await(name);
+    }
+    if (row.defined()) {
+      const config::Range mine = tokens_[me];
+      const std::int64_t above = row_tokens_ - mine.end;
+      row.narrow(0, 0, mine.begin).copy_(arrived.narrow(0, 0, mine.begin));
+      row.narrow(0, mine.end, above).copy_(arrived.narrow(0, mine.end, above));
+      peers.taken();
+    }
+  });
+  has_view_ = !row.defined();
+  const ops::OpTimer timer(ops::OpKind::kExchange);  // what compute waits for
+  side_->wait(side_->mark());
+  return row.defined() ? row : arrived;
 }
 
 void UlyssesExchange::write_from_rows(PeerMemory& peers, std::string_view name, Width kind,
-                                      const at::Tensor& row, const UseBlocks& read) const {
+                                      const at::Tensor& row, const UseBlocks& read,
+                                      const Beside& beside) {
   const auto me = static_cast<std::size_t>(comm_.rank());
   std::int64_t columns_below = 0;  // of the ranks below this one
   for (std::size_t rank = 0; rank < me; ++rank) {
     columns_below += width(rank, kind);
   }
   const std::int64_t mine = width(me, kind);
-  {
-    const ops::OpTimer timer(ops::OpKind::kExchange);
-    peers.open(name);
-    for (std::size_t owner = 0; owner < heads_.size(); ++owner) {
-      if (owner == me) {
-        continue;
+  const std::vector<config::Range> parts = parts_of(me);
+  side_->run([&] {
+    peers.open(name, static_cast<std::int64_t>(parts.size()));
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+      std::int64_t sent = 0;
+      for (std::size_t owner = 0; owner < heads_.size(); ++owner) {
+        if (owner == me) {
+          continue;
+        }
+        const config::Range rows = parts_of(owner)[part];
+        // In the owner's buffer, behind the columns of the ranks below this one but itself.
+        const std::int64_t columns = columns_below - (owner < me ? width(owner, kind) : 0);
+        matrix_at(peers.of(static_cast<int>(owner)),
+                  columns * tokens_[owner].size() + rows.begin * mine, rows.size(), mine, row)
+            .copy_(row.narrow(0, tokens_[owner].begin + rows.begin, rows.size()));
+        sent += rows.size() * mine;
       }
-      const config::Range& tokens = tokens_[owner];
-      const std::int64_t columns = columns_below - (owner < me ? width(owner, kind) : 0);
-      matrix_at(peers.of(static_cast<int>(owner)), columns * tokens.size(), tokens.size(), mine,
-                row)
-          .copy_(row.narrow(0, tokens.begin, tokens.size()));
+      peers.deliver(sent * row.element_size());
     }
-    peers.deliver(name, (row_tokens_ - local_tokens()) * mine * row.element_size());
+  });
+  if (beside) {
+    beside();
+  }
+  std::vector<ops::SideStream::Mark> arrivals;
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    side_->run([&] { peers.await(name); });
+    arrivals.push_back(side_->mark());
   }
   const std::int64_t elements = peer_elements(kind);
   const at::Tensor message =
-      matrix_at(peers.of(static_cast<int>(me)), 0, 1, elements, row).view({elements});
-  read(blocks_in(message, my_rows(row), kind));
+      matrix_at(peers.of(comm_.rank()), 0, 1, elements, row).view({elements});
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    {
+      const ops::OpTimer timer(ops::OpKind::kExchange);  // what compute waits for
+      side_->wait(arrivals[part]);
+    }
+    if (part == 0 || parts[part].size() > 0) {  // a rank without tokens has one part without rows
+      read(parts[part], blocks_in(message, my_rows(row), kind, parts[part]));
+    }
+  }
   peers.taken();
 }
 

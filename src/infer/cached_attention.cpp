@@ -78,8 +78,10 @@ void CachedAttention::reserve(std::int64_t tokens, const at::Tensor& like) {
   }
 }
 
-void CachedAttention::load_qkv(const at::Tensor& qkv, const model::QkNormWeights& norm,
+void CachedAttention::load_qkv(const model::MakeRows& make, const at::Tensor& like,
+                               const model::QkNormWeights& norm,
                                const model::RowContext& /*context*/, model::AttentionSlots& slots) {
+  const at::Tensor qkv = make({0, like.size(0)});
   const std::int64_t tokens = qkv.size(0);
   const std::int64_t q_width = shape_.num_query_heads * shape_.head_dim;
   const std::int64_t kv_width = shape_.num_kv_heads * shape_.head_dim;
@@ -132,16 +134,16 @@ void CachedAttention::attend(const model::QkNormWeights& /*norm*/,
   }
 }
 
-at::Tensor CachedAttention::token_local_output(const model::AttentionSlots& slots) {
-  return slots.out;
+void CachedAttention::token_local_output(const model::AttentionSlots& slots, std::int64_t /*room*/,
+                                         const model::UseRows& use) {
+  use({0, slots.out.size(0)}, slots.out);
 }
 
-at::Tensor CachedAttention::backward(const at::Tensor& /*dout*/,
-                                     const model::QkNormWeights& /*norm*/,
-                                     const model::RowContext& /*context*/,
-                                     model::AttentionSlots& /*slots*/, model::GradSink& /*sink*/) {
+void CachedAttention::backward(const model::AttentionGradients& /*gradients*/,
+                               const at::Tensor& /*like*/, const model::QkNormWeights& /*norm*/,
+                               const model::RowContext& /*context*/,
+                               model::AttentionSlots& /*slots*/, model::GradSink& /*sink*/) {
   LONGHAUL_ASSERT(false, "cached attention has no backward pass");
-  return {};
 }
 
 at::Tensor CachedAttention::gather_tokens(const at::Tensor& local) { return local; }

@@ -29,16 +29,18 @@ class CachedAttention final : public model::Attention {
   void set_row(const model::RowContext& context) override;
   /// Normalises and rotates q, k in place and puts k, v behind the cached ones; what stood at these
   /// positions before is overwritten.
-  void load_qkv(const at::Tensor& qkv, const model::QkNormWeights& norm,
-                const model::RowContext& context, model::AttentionSlots& slots) override;
+  void load_qkv(const model::MakeRows& make, const at::Tensor& like,
+                const model::QkNormWeights& norm, const model::RowContext& context,
+                model::AttentionSlots& slots) override;
   /// Every new token sees the cached ones and the new ones up to itself.
   void attend(const model::QkNormWeights& norm, const model::RowContext& context,
               model::AttentionSlots& slots) override;
-  at::Tensor token_local_output(const model::AttentionSlots& slots) override;
+  void token_local_output(const model::AttentionSlots& slots, std::int64_t room,
+                          const model::UseRows& use) override;
   /// There is no backward pass here: InternalError.
-  at::Tensor backward(const at::Tensor& dout, const model::QkNormWeights& norm,
-                      const model::RowContext& context, model::AttentionSlots& slots,
-                      model::GradSink& sink) override;
+  void backward(const model::AttentionGradients& gradients, const at::Tensor& like,
+                const model::QkNormWeights& norm, const model::RowContext& context,
+                model::AttentionSlots& slots, model::GradSink& sink) override;
   at::Tensor gather_tokens(const at::Tensor& local) override;
   [[nodiscard]] config::Range output_columns() const override;
 

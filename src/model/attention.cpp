@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/row_parts.h"
+#include "ops/room.h"
 
 namespace longhaul::model {
 namespace {
@@ -48,11 +50,13 @@ ops::RopeTable UlyssesAttention::rotation(const QkNormWeights& norm, const RowCo
   return norm.q.defined() ? ops::RopeTable{} : context.local_rope();
 }
 
-void UlyssesAttention::load_qkv(const at::Tensor& qkv, const QkNormWeights& norm,
-                                const RowContext& context, AttentionSlots& slots) {
-  const dist::Qkv local =
-      dist::split_qkv(qkv, model_->num_heads, model_->num_kv_heads, model_->head_dim);
-  slots.qkv = exchange_->seq_to_head_qkv(local, {}, rotation(norm, context)).fused;
+void UlyssesAttention::load_qkv(const MakeRows& make, const at::Tensor& like,
+                                const QkNormWeights& norm, const RowContext& context,
+                                AttentionSlots& slots) {
+  const auto split = [&](LocalRows rows) {
+    return dist::split_qkv(make(rows), model_->num_heads, model_->num_kv_heads, model_->head_dim);
+  };
+  slots.qkv = exchange_->seq_to_head_qkv(split, like, {}, rotation(norm, context)).fused;
   LONGHAUL_ASSERT(slots.qkv.defined() && slots.qkv.size(0) == context.row_tokens(),
                   "the exchange delivers every token of the row");
 }
@@ -81,8 +85,15 @@ void UlyssesAttention::attend(const QkNormWeights& norm, const RowContext& conte
   slots.lse = std::move(result.lse);
 }
 
-at::Tensor UlyssesAttention::token_local_output(const AttentionSlots& slots) {
-  return as_rows(exchange_->head_to_seq(as_heads(slots.out, shape_.head_dim)));
+void UlyssesAttention::token_local_output(const AttentionSlots& slots, std::int64_t room,
+                                          const UseRows& use) {
+  at::Tensor local = slots.out;
+  if (exchange_->comm().size() > 1) {
+    local = ops::empty_with_room(exchange_->local_tokens(), model_->q_width(), room,
+                                 slots.out.options());
+  }
+  exchange_->head_to_seq(as_heads(slots.out, shape_.head_dim), as_heads(local, shape_.head_dim),
+                         [&](LocalRows rows) { use(rows, of_rows(local, rows)); });
 }
 
 void UlyssesAttention::undo_norm(const at::Tensor& gradient, const at::Tensor& raw,
@@ -99,15 +110,18 @@ void UlyssesAttention::undo_norm(const at::Tensor& gradient, const at::Tensor& r
   }
 }
 
-at::Tensor UlyssesAttention::backward(const at::Tensor& dout, const QkNormWeights& norm,
-                                      const RowContext& context, AttentionSlots& slots,
-                                      GradSink& sink) {
-  const at::Tensor dout_heads =
-      as_rows(exchange_->head_to_seq_backward(as_heads(dout, shape_.head_dim)));
+void UlyssesAttention::backward(const AttentionGradients& gradients, const at::Tensor& like,
+                                const QkNormWeights& norm, const RowContext& context,
+                                AttentionSlots& slots, GradSink& sink) {
+  const auto make = [&](LocalRows rows) {
+    return as_heads(gradients.make_dout(rows), shape_.head_dim);
+  };
+  at::Tensor dout_heads = as_rows(exchange_->head_to_seq_backward(make, like, gradients.beside));
   // Over q, k, v themselves: nobody reads them afterwards (with q/k norm they are a copy).
   const at::Tensor dqkv = ready_qkv(norm, context, slots);
   ops::attention_backward(dout_heads, dqkv, {slots.out, slots.lse}, shape_,
                           context.batch().cu_seqlens, dqkv);
+  dout_heads.reset();
   slots.out.reset();
   slots.lse.reset();
   if (norm.q.defined()) {
@@ -119,7 +133,15 @@ at::Tensor UlyssesAttention::backward(const at::Tensor& dout, const QkNormWeight
   slots.qkv.reset();
   const dist::Qkv head =
       dist::split_qkv(dqkv, shape_.num_query_heads, shape_.num_kv_heads, shape_.head_dim);
-  return exchange_->seq_to_head_qkv_backward(head, {}, rotation(norm, context)).fused;
+  at::Tensor local = dqkv;
+  if (exchange_->comm().size() > 1) {
+    local =
+        ops::empty_with_room(exchange_->local_tokens(), model_->q_width() + 2 * model_->kv_width(),
+                             gradients.dqkv_room, dqkv.options());
+  }
+  exchange_->seq_to_head_qkv_backward(
+      head, local, rotation(norm, context), gradients.before_use,
+      [&](LocalRows rows) { gradients.use_dqkv(rows, of_rows(local, rows)); });
 }
 
 at::Tensor UlyssesAttention::gather_tokens(const at::Tensor& local) {

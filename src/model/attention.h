@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "config/model_config.h"
@@ -33,6 +34,22 @@ struct QkNormWeights {
   std::int64_t k_param = -1;
 };
 
+/// Some of this rank's own tokens, counted from its first one (dist/ulysses.h).
+using LocalRows = config::Range;
+/// Makes [rows, columns] of a projection.
+using MakeRows = std::function<at::Tensor(LocalRows rows)>;
+/// Uses [rows, columns] as soon as they are there.
+using UseRows = std::function<void(LocalRows rows, const at::Tensor& values)>;
+
+/// What the backward pass of attention is made between. Work goes in where an exchange travels.
+struct AttentionGradients {
+  MakeRows make_dout;          // d(output) [rows, Hq·d]
+  dist::Beside beside{};       // d(output) travels: what needs none of it
+  UseRows use_dqkv;            // d(qkv) [rows, (Hq + 2 Hk)·d]
+  dist::Beside before_use{};   // d(qkv) travels
+  std::int64_t dqkv_room = 0;  // spare columns that use_dqkv likes behind the rows (ops/room.h)
+};
+
 class Attention {
  public:
   Attention() = default;
@@ -43,18 +60,20 @@ class Attention {
   /// Tells how the next row is cut over the ranks. Local.
   virtual void set_row(const RowContext& context) = 0;
 
-  /// qkv [S, (Hq + 2 Hk)·d] before norm and RoPE → slots.qkv. Collective; qkv may be overwritten.
-  virtual void load_qkv(const at::Tensor& qkv, const QkNormWeights& norm, const RowContext& context,
-                        AttentionSlots& slots) = 0;
+  /// qkv [rows, (Hq + 2 Hk)·d] before norm and RoPE, as `make` makes it part by part in the type of `like` →
+  /// slots.qkv. Collective; what is made may be overwritten.
+  virtual void load_qkv(const MakeRows& make, const at::Tensor& like, const QkNormWeights& norm,
+                        const RowContext& context, AttentionSlots& slots) = 0;
   /// slots.qkv → slots.out, slots.lse. Local.
   virtual void attend(const QkNormWeights& norm, const RowContext& context,
                       AttentionSlots& slots) = 0;
-  /// slots.out → [S, Hq·d]. Collective.
-  virtual at::Tensor token_local_output(const AttentionSlots& slots) = 0;
-  /// d(output) [S, Hq·d] → d(qkv) [S, (Hq + 2 Hk)·d]; adds q/k norm gradients. Collective; consumes
-  /// the slots.
-  virtual at::Tensor backward(const at::Tensor& dout, const QkNormWeights& norm,
-                              const RowContext& context, AttentionSlots& slots, GradSink& sink) = 0;
+  /// slots.out → [S, Hq·d], part by part for `use`; `room` as AttentionGradients::dqkv_room. Collective.
+  virtual void token_local_output(const AttentionSlots& slots, std::int64_t room,
+                                  const UseRows& use) = 0;
+  /// d(output) → d(qkv), both part by part; adds q/k norm gradients. Collective; consumes the slots.
+  virtual void backward(const AttentionGradients& gradients, const at::Tensor& like,
+                        const QkNormWeights& norm, const RowContext& context, AttentionSlots& slots,
+                        GradSink& sink) = 0;
   /// Rows [S, width] of all ranks → [T, width]. Collective.
   virtual at::Tensor gather_tokens(const at::Tensor& local) = 0;
   /// The columns of the model's [·, Hq·d] attention output that slots.out holds.
@@ -73,12 +92,14 @@ class UlyssesAttention final : public Attention {
   /// For all rows that follow.
   void set_rehearsal(const ops::AttentionRehearsal& rehearsal) { shape_.rehearsal = rehearsal; }
   void set_row(const RowContext& context) override;
-  void load_qkv(const at::Tensor& qkv, const QkNormWeights& norm, const RowContext& context,
-                AttentionSlots& slots) override;
+  void load_qkv(const MakeRows& make, const at::Tensor& like, const QkNormWeights& norm,
+                const RowContext& context, AttentionSlots& slots) override;
   void attend(const QkNormWeights& norm, const RowContext& context, AttentionSlots& slots) override;
-  at::Tensor token_local_output(const AttentionSlots& slots) override;
-  at::Tensor backward(const at::Tensor& dout, const QkNormWeights& norm, const RowContext& context,
-                      AttentionSlots& slots, GradSink& sink) override;
+  void token_local_output(const AttentionSlots& slots, std::int64_t room,
+                          const UseRows& use) override;
+  void backward(const AttentionGradients& gradients, const at::Tensor& like,
+                const QkNormWeights& norm, const RowContext& context, AttentionSlots& slots,
+                GradSink& sink) override;
   at::Tensor gather_tokens(const at::Tensor& local) override;
   [[nodiscard]] config::Range output_columns() const override;
 

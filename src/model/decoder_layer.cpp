@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/norm_input.h"
+#include "model/row_parts.h"
 
 namespace longhaul::model {
 namespace {
@@ -43,21 +44,31 @@ DecoderLayer::DecoderLayer(const config::ModelConfig& model, Attention& attentio
 
 void DecoderLayer::run_qkv(const LayerWeights& weights, const RowContext& context,
                            LayerSlots& slots) {
+  const Linear& in = *weights.attention_in;
   at::Tensor rstd;
-  const at::Tensor normed = norm_input(slots.input, weights.input_norm, model_->rms_norm_eps,
-                                       *weights.attention_in, rstd);
-  const at::Tensor qkv = rows_like(normed, weights.attention_in->out_features());
-  weights.attention_in->forward(normed, context.local_dropout(layer_, LayerInput::kAttention), qkv,
-                                slots.u_attention_in);
-  attention_->load_qkv(qkv, weights.qk_norm, context, slots.attention);
+  const at::Tensor normed =
+      norm_input(slots.input, weights.input_norm, model_->rms_norm_eps, in, rstd);
+  const LoraDropout dropout = context.local_dropout(layer_, LayerInput::kAttention);
+  WholeU u(slots.u_attention_in, normed.size(0));
+  const auto make = [&](LocalRows rows) {
+    const at::Tensor x = of_rows(normed, rows);
+    at::Tensor qkv = rows_like(x, in.out_features());
+    u.forward(in, x, of_rows(dropout, rows), qkv, rows);
+    return qkv;
+  };
+  attention_->load_qkv(make, normed, weights.qk_norm, context, slots.attention);
 }
 
 void DecoderLayer::run_attention_out(const LayerWeights& weights, const RowContext& context,
                                      LayerSlots& slots) {
-  const at::Tensor out = attention_->token_local_output(slots.attention);
+  const Linear& out = *weights.attention_out;
+  const LoraDropout dropout = context.local_dropout(layer_, LayerInput::kAttentionOut);
   slots.residual = at::empty_like(slots.input);
-  weights.attention_out->forward(out, context.local_dropout(layer_, LayerInput::kAttentionOut),
-                                 slots.residual, slots.u_attention_out);
+  WholeU u(slots.u_attention_out, slots.input.size(0));
+  attention_->token_local_output(
+      slots.attention, out.room(), [&](LocalRows rows, const at::Tensor& values) {
+        u.forward(out, values, of_rows(dropout, rows), of_rows(slots.residual, rows), rows);
+      });
   slots.residual.add_(slots.input);
 }
 
@@ -109,11 +120,10 @@ void DecoderLayer::rerun(const LayerWeights& weights, const RowContext& context,
   }
 }
 
-at::Tensor DecoderLayer::attention_out_backward(const at::Tensor& dr, const LayerWeights& weights,
-                                                const RowContext& context, LayerSlots& slots,
-                                                GradSink& sink) {
+void DecoderLayer::attention_out_gradients(const at::Tensor& dr, const at::Tensor& du,
+                                           const LayerWeights& weights, const RowContext& context,
+                                           LayerSlots& slots, GradSink& sink) {
   const Linear& out = *weights.attention_out;
-  const at::Tensor du = out.lora_gradient(dr);
   if (du.defined()) {
     // O exists head-local only: gather the narrow du instead of exchanging O, and let every rank
     // add the columns of d(A) that belong to its heads; the sum over ranks joins them.
@@ -122,14 +132,25 @@ at::Tensor DecoderLayer::attention_out_backward(const at::Tensor& dr, const Laye
                         context.row_dropout(layer_, LayerInput::kAttentionOut),
                         attention_->output_columns().begin, sink);
   }
-  if (out.base_trained()) {
-    out.base_gradient(dr, attention_->token_local_output(slots.attention), sink);
-  }
   out.output_side_gradients(dr, slots.u_attention_out, sink);
   slots.u_attention_out.reset();
-  at::Tensor dout = rows_like(dr, out.in_features());
-  out.input_gradient(dr, du, context.local_dropout(layer_, LayerInput::kAttentionOut), dout);
-  return dout;
+}
+
+void DecoderLayer::attention_in_backward(LocalRows rows, const at::Tensor& dqkv,
+                                         const LayerWeights& weights, const RowContext& context,
+                                         const at::Tensor& normed, const at::Tensor& u,
+                                         InputGradient input_gradient, GradSink& sink) {
+  const Linear& in = *weights.attention_in;
+  const LoraDropout dropout = of_rows(context.local_dropout(layer_, LayerInput::kAttention), rows);
+  PartSink part(sink, rows.end == normed.size(0));
+  const at::Tensor x = of_rows(normed, rows);
+  const at::Tensor du = in.lora_gradient(dqkv);
+  in.lora_a_gradient(du, x, dropout, 0, part);
+  in.base_gradient(dqkv, x, part);
+  in.output_side_gradients(dqkv, of_rows(u, rows), part);
+  if (input_gradient == InputGradient::kNeeded || weights.input_norm.param >= 0) {
+    in.input_gradient(dqkv, du, dropout, x);  // over the input, which is not read any more
+  }
 }
 
 at::Tensor DecoderLayer::backward(at::Tensor dy, const LayerWeights& weights,
@@ -138,27 +159,44 @@ at::Tensor DecoderLayer::backward(at::Tensor dy, const LayerWeights& weights,
   const at::Tensor dr = mlp_.backward(dy, slots.residual, weights, context, slots.mlp, sink);
   dy.reset();
   slots.residual.reset();
-  at::Tensor dout = attention_out_backward(dr, weights, context, slots, sink);
-  const at::Tensor dqkv =
-      attention_->backward(dout, weights.qk_norm, context, slots.attention, sink);
-  dout.reset();
-
-  const Linear& in = *weights.attention_in;
-  const LoraDropout dropout = context.local_dropout(layer_, LayerInput::kAttention);
-  const at::Tensor du = in.lora_gradient(dqkv);
+  const Linear& out = *weights.attention_out;
+  const at::Tensor du = out.lora_gradient(dr);
+  if (out.base_trained()) {  // an exchange of its own
+    attention_->token_local_output(slots.attention, 0,
+                                   [&](LocalRows rows, const at::Tensor& values) {
+                                     PartSink part(sink, rows.end == dr.size(0));
+                                     out.base_gradient(of_rows(dr, rows), values, part);
+                                   });
+  }
+  const LoraDropout out_dropout = context.local_dropout(layer_, LayerInput::kAttentionOut);
   at::Tensor rstd;
-  const at::Tensor normed =
-      norm_input(slots.input, weights.input_norm, model_->rms_norm_eps, in, rstd);
-  in.lora_a_gradient(du, normed, dropout, 0, sink);
-  in.base_gradient(dqkv, normed, sink);
-  in.output_side_gradients(dqkv, slots.u_attention_in, sink);
+  at::Tensor normed;
+  const AttentionGradients gradients{
+      .make_dout =
+          [&](LocalRows rows) {
+            at::Tensor dout = rows_like(of_rows(dr, rows), out.in_features());
+            out.input_gradient(of_rows(dr, rows), of_rows(du, rows), of_rows(out_dropout, rows),
+                               dout);
+            return dout;
+          },
+      .beside = [&] { attention_out_gradients(dr, du, weights, context, slots, sink); },
+      .use_dqkv =
+          [&](LocalRows rows, const at::Tensor& dqkv) {
+            attention_in_backward(rows, dqkv, weights, context, normed, slots.u_attention_in,
+                                  input_gradient, sink);
+          },
+      .before_use =
+          [&] {
+            normed = norm_input(slots.input, weights.input_norm, model_->rms_norm_eps,
+                                *weights.attention_in, rstd);
+          },
+      .dqkv_room = weights.attention_in->room()};
+  attention_->backward(gradients, dr, weights.qk_norm, context, slots.attention, sink);
   slots.u_attention_in.reset();
-  const bool norm_trained = weights.input_norm.param >= 0;
-  if (input_gradient == InputGradient::kNotNeeded && !norm_trained) {
+  if (input_gradient == InputGradient::kNotNeeded && weights.input_norm.param < 0) {
     slots.input.reset();
     return {};
   }
-  in.input_gradient(dqkv, du, dropout, normed);
   norm_backward(normed, slots.input, weights.input_norm, rstd, dr, normed, sink);
   slots.input.reset();
   return normed;

@@ -53,8 +53,14 @@ class DecoderLayer {
  private:
   void run_qkv(const LayerWeights& weights, const RowContext& context, LayerSlots& slots);
   void run_attention_out(const LayerWeights& weights, const RowContext& context, LayerSlots& slots);
-  at::Tensor attention_out_backward(const at::Tensor& dr, const LayerWeights& weights,
-                                    const RowContext& context, LayerSlots& slots, GradSink& sink);
+  /// Of the output projection: what does not need the gradient of its input.
+  void attention_out_gradients(const at::Tensor& dr, const at::Tensor& du,
+                               const LayerWeights& weights, const RowContext& context,
+                               LayerSlots& slots, GradSink& sink);
+  /// Of the q, k, v projection, for some rows: all gradients; that of its input over `normed`.
+  void attention_in_backward(LocalRows rows, const at::Tensor& dqkv, const LayerWeights& weights,
+                             const RowContext& context, const at::Tensor& normed,
+                             const at::Tensor& u, InputGradient input_gradient, GradSink& sink);
 
   const config::ModelConfig* model_;
   Attention* attention_;

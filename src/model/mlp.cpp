@@ -6,64 +6,10 @@
 #include <algorithm>
 
 #include "model/norm_input.h"
+#include "model/row_parts.h"
 #include "ops/rows.h"
 
 namespace longhaul::model {
-namespace {
-
-/// Gradients of a tile: parameters are finished with the last one.
-class TileSink final : public GradSink {
- public:
-  TileSink(GradSink& sink, bool last) : sink_(&sink), last_(last) {}
-  at::Tensor accumulator(std::int64_t param) override { return sink_->accumulator(param); }
-  void finished(std::int64_t param) override {
-    if (last_) {
-      sink_->finished(param);
-    }
-  }
-
- private:
-  GradSink* sink_;
-  bool last_;
-};
-
-LoraDropout of_rows(LoraDropout dropout, config::Range rows) {
-  if (dropout) {
-    dropout->row_keys = dropout->row_keys.subspan(static_cast<std::size_t>(rows.begin),
-                                                  static_cast<std::size_t>(rows.size()));
-  }
-  return dropout;
-}
-
-/// The u of all rows, made by the products of the tiles or given to them.
-class WholeU {
- public:
-  WholeU(at::Tensor& u, std::int64_t num_rows) : u_(&u), num_rows_(num_rows), given_(u.defined()) {}
-
-  void forward(const Linear& linear, const at::Tensor& x, const LoraDropout& dropout,
-               const at::Tensor& y, config::Range rows) {
-    at::Tensor u = given_ ? u_->narrow(0, rows.begin, rows.size()) : at::Tensor();
-    linear.forward(x, dropout, y, u);
-    if (given_ || !u.defined()) {
-      return;
-    }
-    if (rows.size() == num_rows_) {
-      *u_ = std::move(u);
-      return;
-    }
-    if (!u_->defined()) {
-      *u_ = at::empty({num_rows_, u.size(1)}, u.options());
-    }
-    u_->narrow(0, rows.begin, rows.size()).copy_(u);
-  }
-
- private:
-  at::Tensor* u_;
-  std::int64_t num_rows_;
-  bool given_;
-};
-
-}  // namespace
 
 Mlp::Mlp(const config::ModelConfig& model, std::int64_t layer, std::int64_t tile_rows)
     : model_(&model), layer_(layer), tile_rows_(tile_rows) {}
@@ -134,7 +80,7 @@ at::Tensor Mlp::backward(const at::Tensor& dy, const at::Tensor& r, const LayerW
   // Holds norm(r) first, then its gradient, then d(r).
   const at::Tensor dr = buffer_for(in, r, r.size(1));
   for (const Tile& tile : tiles(context, r.size(0))) {
-    TileSink tile_sink(sink, tile.last);
+    PartSink tile_sink(sink, tile.last);
     const at::Tensor r_tile = tile.of(r);
     const at::Tensor dy_tile = tile.of(dy);
     const at::Tensor normed = tile.of(dr);

@@ -54,7 +54,9 @@ TrainBench::TrainBench(const config::Config& config, const config::ModelConfig& 
                 model.head_dim),
       attention_(model, exchange_),
       store_(make_weight_store(config, model, parameters_,
-                               tuning_.lora ? tuning_.lora->scale() : 1.0, *group.world)) {}
+                               tuning_.lora ? tuning_.lora->scale() : 1.0, *group.world)) {
+  exchange_.use_peer_memory(!device.is_cpu());
+}
 
 /// Norms 1, everything else small noise, equal on every rank.
 void TrainBench::reset_weights() {

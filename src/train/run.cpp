@@ -128,6 +128,7 @@ class Run {
         *group_.sp,
         config::split_heads(model_config_.num_heads, model_config_.num_kv_heads, config_.mesh.sp),
         model_config_.head_dim);
+    exchange_->use_peer_memory(!device_.is_cpu());
     attention_ = std::make_unique<model::UlyssesAttention>(model_config_, *exchange_);
     attention_->set_head_groups(plan_.form.attention_groups);
     store_ = make_weight_store(config_, model_config_, *parameters_,

@@ -78,8 +78,9 @@ class DeafPeers final : public IdentityExchange {
         : real_(std::move(real)), rank_(rank) {}
     [[nodiscard]] std::int64_t bytes() const override { return real_->bytes(); }
     [[nodiscard]] std::byte* of(int /*rank*/) const override { return real_->of(rank_); }
-    void open(std::string_view name) override { real_->open(name); }
-    void deliver(std::string_view name, std::int64_t sent) override { real_->deliver(name, sent); }
+    void open(std::string_view name, std::int64_t parts) override { real_->open(name, parts); }
+    void deliver(std::int64_t sent) override { real_->deliver(sent); }
+    void await(std::string_view name) override { real_->await(name); }
     void taken() override { real_->taken(); }
 
    private:

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "dist/comm_error.h"
 #include "dist/comm_threads.h"
 
@@ -25,19 +26,25 @@ TEST(PeerMemory, EveryRanksBytesArriveRoundAfterRound) {
     const auto memory = comm.make_peer_memory(kRanks * kBlock);
     ASSERT_NE(memory, nullptr);
     EXPECT_EQ(memory->bytes(), kRanks * kBlock);
+    constexpr int kParts = 2;
     for (int round = 0; round < 4; ++round) {
-      memory->open("exchange");
-      for (int to = 0; to < kRanks; ++to) {
-        std::memset(memory->of(to) + comm.rank() * kBlock,
-                    static_cast<int>(mark(comm.rank(), to, round)), kBlock);
+      memory->open("exchange", kParts);
+      for (std::int64_t part = 0; part < kParts; ++part) {
+        for (int to = 0; to < kRanks; ++to) {
+          std::memset(memory->of(to) + comm.rank() * kBlock + part * kBlock / kParts,
+                      static_cast<int>(mark(comm.rank(), to, round)), kBlock / kParts);
+        }
+        memory->deliver((kRanks - 1) * kBlock / kParts);
       }
-      memory->deliver("exchange", (kRanks - 1) * kBlock);
       if (comm.rank() == 1) {  // reads late: the others must not write the next round before
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
-      for (int from = 0; from < kRanks; ++from) {
-        for (std::int64_t i = 0; i < kBlock; ++i) {
-          ASSERT_EQ(memory->of(comm.rank())[from * kBlock + i], mark(from, comm.rank(), round));
+      for (std::int64_t part = 0; part < kParts; ++part) {
+        memory->await("exchange");
+        for (int from = 0; from < kRanks; ++from) {
+          for (std::int64_t i = part * kBlock / kParts; i < (part + 1) * kBlock / kParts; ++i) {
+            ASSERT_EQ(memory->of(comm.rank())[from * kBlock + i], mark(from, comm.rank(), round));
+          }
         }
       }
       memory->taken();
@@ -52,10 +59,27 @@ TEST(PeerMemory, ARankThatLeavesEndsTheOthersWait) {
   const auto leave_early = [](Communicator& comm) {
     const auto memory = comm.make_peer_memory(8);
     if (comm.rank() == 0) {
-      memory->open("exchange");
+      memory->open("exchange", 1);
     }
   };
   EXPECT_THROW(run_ranks(2, leave_early), PeerError);
+}
+
+TEST(PeerMemory, CallsOutOfOrderAreABug) {
+  run_ranks(2, [](Communicator& comm) {
+    const auto memory = comm.make_peer_memory(8);
+    EXPECT_THROW(memory->deliver(1), base::InternalError);
+    EXPECT_THROW(memory->taken(), base::InternalError);
+    memory->open("exchange", 2);
+    memory->deliver(1);
+    EXPECT_THROW(memory->await("exchange"), base::InternalError);
+    EXPECT_THROW(memory->open("exchange", 1), base::InternalError);
+    memory->deliver(1);
+    memory->await("exchange");
+    EXPECT_THROW(memory->taken(), base::InternalError);
+    memory->await("exchange");
+    memory->taken();
+  });
 }
 
 TEST(PeerMemory, IsAbsentWhereTheTransportHasNone) {

@@ -158,6 +158,15 @@ struct ThroughPeers : UlyssesExchange {
   }
 };
 
+/// The same in parts, some of which are empty for short rows.
+template <std::int64_t kParts>
+struct InParts : ThroughPeers {
+  InParts(Communicator& comm, std::vector<RankHeads> heads, std::int64_t head_dim)
+      : ThroughPeers(comm, std::move(heads), head_dim) {
+    set_parts(kParts);
+  }
+};
+
 template <typename Exchange = UlyssesExchange>
 bool forward_is_exact(Communicator& comm, const Bench& bench) {
   Exchange exchange(comm, bench.heads, kHeadDim);

@@ -13,6 +13,7 @@
 #include "dist/comm_threads.h"
 #include "dist/shard.h"
 #include "model/recording_sink.h"
+#include "model/row_parts.h"
 #include "model/tiny_models.h"
 
 namespace longhaul {
@@ -61,6 +62,53 @@ struct RankAttention {
   model::RowContext context;
 };
 
+void load(model::Attention& attention, const at::Tensor& qkv, const model::QkNormWeights& norm,
+          const model::RowContext& context, AttentionSlots& slots) {
+  attention.load_qkv([&](model::LocalRows rows) { return model::of_rows(qkv, rows); }, qkv, norm,
+                     context, slots);
+}
+
+/// Parts of `columns` columns joined; every row comes once, in order.
+class Joined {
+ public:
+  model::UseRows use() {
+    return [this](model::LocalRows rows, const at::Tensor& values) {
+      EXPECT_EQ(rows.begin, end_);
+      EXPECT_EQ(rows.size(), values.size(0));
+      end_ = rows.end;
+      parts_.push_back(values.clone());
+    };
+  }
+  [[nodiscard]] at::Tensor rows() const { return at::cat(parts_, 0); }
+
+ private:
+  std::int64_t end_ = 0;
+  std::vector<at::Tensor> parts_;
+};
+
+at::Tensor output_of(model::Attention& attention, const AttentionSlots& slots, std::int64_t rows) {
+  Joined joined;
+  attention.token_local_output(slots, 3, joined.use());
+  EXPECT_EQ(joined.rows().size(0), rows);
+  return joined.rows();
+}
+
+at::Tensor backward(model::Attention& attention, const at::Tensor& dout,
+                    const model::QkNormWeights& norm, const model::RowContext& context,
+                    AttentionSlots& slots, model::GradSink& sink) {
+  Joined joined;
+  int beside = 0;
+  attention.backward(
+      {.make_dout = [&](model::LocalRows rows) { return model::of_rows(dout, rows).clone(); },
+       .beside = [&] { ++beside; },
+       .use_dqkv = joined.use(),
+       .before_use = [&] { ++beside; },
+       .dqkv_room = 5},
+      dout, norm, context, slots, sink);
+  EXPECT_EQ(beside, 2);
+  return joined.rows();
+}
+
 /// Everything that the ranks together make, token-local parts joined.
 struct Outcome {
   at::Tensor out;
@@ -90,14 +138,13 @@ Outcome run(const std::string& name, int ranks) {
       return rows.narrow(0, batch.my_tokens.begin, batch.my_tokens.size()).clone();
     };
     AttentionSlots slots;
-    attention.load_qkv(mine(in.qkv), in.norm, context, slots);
+    load(attention, mine(in.qkv), in.norm, context, slots);
     attention.attend(in.norm, context, slots);
     EXPECT_EQ(slots.out.size(0), kTokens);
     EXPECT_EQ(slots.out.size(1), attention.output_columns().size());
-    const at::Tensor out = attention.token_local_output(slots).clone();
+    const at::Tensor out = output_of(attention, slots, batch.my_tokens.size());
     testing::RecordingSink sink({{0, {model.head_dim}}, {1, {model.head_dim}}});
-    const at::Tensor dqkv =
-        attention.backward(mine(in.dout), in.norm, context, slots, sink).clone();
+    const at::Tensor dqkv = backward(attention, mine(in.dout), in.norm, context, slots, sink);
     EXPECT_FALSE(slots.qkv.defined() || slots.out.defined() || slots.lse.defined());
     const at::Tensor all = attention.gather_tokens(mine(in.dout).narrow(1, 0, 3).contiguous());
     EXPECT_TRUE(all.equal(in.dout.narrow(1, 0, 3)));
@@ -156,8 +203,8 @@ std::vector<at::Tensor> loaded(const config::ModelConfig& model, int ranks) {
     const dist::LocalBatch& batch = here.batch;
     const model::RowContext& context = here.context;
     AttentionSlots slots;
-    attention.load_qkv(in.qkv.narrow(0, batch.my_tokens.begin, batch.my_tokens.size()).clone(),
-                       in.norm, context, slots);
+    load(attention, in.qkv.narrow(0, batch.my_tokens.begin, batch.my_tokens.size()).clone(),
+         in.norm, context, slots);
     slots_of_ranks[static_cast<std::size_t>(comm.rank())] = slots.qkv;
   });
   return slots_of_ranks;
@@ -263,7 +310,7 @@ TEST(AttentionSlots, HoldQueriesAfterRotationButBeforeANorm) {
     model::UlyssesAttention& attention = here.attention;
     const model::RowContext& context = here.context;
     AttentionSlots slots;
-    attention.load_qkv(in.qkv.clone(), in.norm, context, slots);
+    load(attention, in.qkv.clone(), in.norm, context, slots);
     const at::Tensor v = in.qkv.narrow(1, model.q_width() + model.kv_width(), model.kv_width());
     EXPECT_TRUE(slots.qkv.narrow(1, model.q_width() + model.kv_width(), model.kv_width()).equal(v));
     EXPECT_EQ(slots.qkv.equal(in.qkv), model.qk_norm);

@@ -106,7 +106,9 @@ int check_exchange(dist::Communicator& comm, at::Device device) {
         // Where processes cannot write into one another's memory these are messages, too.
         faults += dist_test::forward_is_exact<dist_test::ThroughPeers>(comm, bench) ? 0 : 1;
         faults += dist_test::backward_is_exact<dist_test::ThroughPeers>(comm, bench) ? 0 : 1;
-        cases += 5;
+        faults += dist_test::forward_is_exact<dist_test::InParts<2>>(comm, bench) ? 0 : 1;
+        faults += dist_test::backward_is_exact<dist_test::InParts<3>>(comm, bench) ? 0 : 1;
+        cases += 7;
       }
     }
   }

@@ -23,6 +23,7 @@ std::unique_ptr<dist::UlyssesExchange> through_peers(dist::Communicator& comm,
                                                      std::int64_t head_dim) {
   auto exchange = std::make_unique<dist::UlyssesExchange>(comm, std::move(heads), head_dim);
   exchange->use_peer_memory(true);
+  exchange->set_parts(2);
   return exchange;
 }
 

@@ -1,6 +1,6 @@
-// Every rank's memory: [its buffer, a multiple of 2 MiB][arrived, a flag per rank][taken, a flag per rank]. Exchange n
-// sets the flags to n: rank r sets `arrived[r]` at its peers when it has written into their buffers, and `taken[r]` at
-// its peers when it has read its own, so that they may write again.
+// Every rank's memory: [its buffer, a multiple of 2 MiB][arrived, a flag per rank][taken, a flag per rank]. Flags count:
+// rank r raises `arrived[r]` at its peers when it has written a part into their buffers, and `taken[r]` at its peers when
+// it has read all parts of an exchange in its own, so that they may write again.
 #include "dist/cuda/nccl_peer_memory.h"
 
 #include <c10/cuda/CUDAFunctions.h>
@@ -71,8 +71,9 @@ class NcclPeerMemory final : public PeerMemory {
   [[nodiscard]] std::byte* of(int rank) const override {
     return buffers_[static_cast<std::size_t>(rank)];
   }
-  void open(std::string_view name) override;
-  void deliver(std::string_view name, std::int64_t sent_bytes) override;
+  void open(std::string_view name, std::int64_t parts) override;
+  void deliver(std::int64_t sent_bytes) override;
+  void await(std::string_view name) override;
   void taken() override;
 
  private:
@@ -90,7 +91,10 @@ class NcclPeerMemory final : public PeerMemory {
   std::int64_t bytes_;
   std::vector<std::byte*> buffers_;  // null where nothing is mapped
   std::uint32_t* is_aborted_ = nullptr;
-  std::uint32_t done_ = 0;  // exchanges
+  std::uint32_t exchanges_ = 0;  // taken
+  std::uint32_t delivered_ = 0;  // parts
+  std::uint32_t awaited_ = 0;
+  std::int64_t unread_ = 0;  // parts of the exchange under way
   PeerFlags arrived_here_;
   PeerFlags taken_here_;
   PeerFlags arrived_there_;
@@ -160,23 +164,29 @@ void NcclPeerMemory::choose_flags() {
   }
 }
 
-void NcclPeerMemory::open(std::string_view name) {
+void NcclPeerMemory::open(std::string_view name, std::int64_t parts) {
+  LONGHAUL_ASSERT(unread_ == 0, "one exchange at a time");
+  unread_ = parts;
   pending_ = watch_->begins(name, comm_.step(), comm_.deadline(), stream());
   pending_.account = account_;
   pending_.is_exchange = true;
-  check_cuda(wait_for_peers(taken_here_, done_, is_aborted_, stream()), "peer memory");
+  check_cuda(wait_for_peers(taken_here_, exchanges_, is_aborted_, stream()), "peer memory");
 }
 
-void NcclPeerMemory::deliver(std::string_view /*name*/, std::int64_t sent_bytes) {
-  check_cuda(signal_peers(arrived_there_, done_ + 1, stream()), "peer memory");
-  check_cuda(wait_for_peers(arrived_here_, done_ + 1, is_aborted_, stream()), "peer memory");
-  watch_->enqueued(std::move(pending_), stream());
+void NcclPeerMemory::deliver(std::int64_t sent_bytes) {
+  check_cuda(signal_peers(arrived_there_, ++delivered_, stream()), "peer memory");
   watch_->change(*account_, [&](CommCounters& now) { now.exchange_bytes += sent_bytes; });
 }
 
+void NcclPeerMemory::await(std::string_view name) {
+  check_cuda(wait_for_peers(arrived_here_, ++awaited_, is_aborted_, stream()), name);
+  if (--unread_ == 0) {
+    watch_->enqueued(std::move(pending_), stream());
+  }
+}
+
 void NcclPeerMemory::taken() {
-  ++done_;
-  check_cuda(signal_peers(taken_there_, done_, stream()), "peer memory");
+  check_cuda(signal_peers(taken_there_, ++exchanges_, stream()), "peer memory");
 }
 
 void NcclPeerMemory::close() {
