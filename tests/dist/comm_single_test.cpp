@@ -3,7 +3,9 @@
 #include <array>
 
 #include "base/error.h"
+#include "dist/comm_cases.h"
 #include "dist/communicator.h"
+#include "dist/device_cases.h"
 
 namespace longhaul::dist {
 namespace {
@@ -25,6 +27,14 @@ TEST(SingleRank, CopiesItsOwnBlockAndSendsNothing) {
   comm->all_reduce_sum("sum", std::span<float>(received));
   EXPECT_EQ(received, sent);
   EXPECT_EQ(comm->counters().exchange_bytes, 0);
+}
+
+TEST(SingleRank, DoesEveryOperation) {
+  const auto comm = make_single();
+  for (const dist_test::CommCase& one : dist_test::comm_cases()) {
+    one.run(*comm);
+  }
+  dist_test::run_device_cases(*comm, at::kCPU);
 }
 
 TEST(SingleRank, SplitsIntoItselfAndKeepsStepAndDeadline) {
