@@ -68,6 +68,7 @@ void run_cases(const Rank& rank) {
   const auto gpu = static_cast<c10::DeviceIndex>(rank.session.info().local_rank);
   const at::Device device = is_on_gpu(rank.options) ? at::Device(at::kCUDA, gpu) : at::kCPU;
   run_device_cases(*rank.group.world, device);
+  run_device_cases(*dist::make_single(), device);
   std::vector<float> large(3'000'017, static_cast<float>(rank.group.world->rank() + 1));
   rank.group.world->all_reduce_sum("large sum", large);
   const auto n = static_cast<float>(rank.group.world->size());
