@@ -116,7 +116,7 @@ class NcclCommunicator final : public Communicator {
   void abort(const std::string& reason) override;
 
   [[nodiscard]] const CommCounters& counters() const override {
-    watch_->settle();
+    watch_->wait_for_all("communication times", step());
     watch_->change(*account_, [&](const CommCounters& now) { seen_ = now; });
     return seen_;
   }
