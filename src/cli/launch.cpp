@@ -89,6 +89,22 @@ LaunchDecision decide_as_rank(const dist::Environment& environment,
   return decision;
 }
 
+/// The ranks of launch_info().
+config::LaunchInfo launch_ranks(config::Command command, const dist::Environment& environment) {
+  if (command == config::Command::kInfer || command == config::Command::kExport) {
+    return {};
+  }
+  const dist::RankEnvironment rank = dist::read_rank_environment(environment);
+  if (rank.source != RankSource::kNobody) {
+    return rank.info;
+  }
+  const dist::RankRequest request = dist::read_rank_request(environment);
+  config::LaunchInfo info;
+  info.ranks = request.ranks_per_node * request.nodes;
+  info.local_ranks = request.ranks_per_node;
+  return info;
+}
+
 /// GPU ranks of one machine meet on a port that is free now; those of several where the user says.
 dist::MeetingPlace meeting_place_of(const dist::Environment& environment,
                                     const dist::RankRequest& request) {
@@ -109,6 +125,15 @@ dist::MeetingPlace meeting_place_of(const dist::Environment& environment,
 }
 
 }  // namespace
+
+config::LaunchInfo launch_info(config::Command command, const dist::Environment& environment,
+                               const std::function<std::int64_t()>& count_gpus) {
+  config::LaunchInfo info = launch_ranks(command, environment);
+  if (config::computes(command) || command == config::Command::kPlan) {
+    info.usable_gpus = count_gpus();
+  }
+  return info;
+}
 
 LaunchDecision decide_launch(const dist::Environment& environment, config::DeviceChoice device) {
   const bool is_cpu = device != config::DeviceChoice::kCuda;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,13 @@
 #include "dist/rendezvous.h"
 
 namespace longhaul::cli {
+
+/// What `command` knows of ranks and GPUs before its options are checked: this rank, or the ranks
+/// that NPROC_PER_NODE asks for; starts nothing. Commands that are one process have one rank, but
+/// `plan` and `data` speak of the training they are asked about. GPUs are counted, which asks the
+/// driver, only for commands that have a device.
+config::LaunchInfo launch_info(config::Command command, const dist::Environment& environment,
+                               const std::function<std::int64_t()>& count_gpus);
 
 /// What this process is to do.
 struct LaunchDecision {

@@ -75,8 +75,8 @@ void apply_environment(config::Command command, const config::ParsedOptions& par
       is_asked_for = is_set(name) || is_asked_for;
     }
   }
-  const bool computes = config::runs_on_ranks(command) || command == config::Command::kInfer;
-  const bool sets_policy = computes && lacks_wait_policy(dist::process_environment());
+  const bool sets_policy =
+      config::computes(command) && lacks_wait_policy(dist::process_environment());
   if (sets_policy) {
     ::setenv(dist::kSpinVariable, dist::kSpinCount, 1);  // NOLINT(concurrency-mt-unsafe)
   }
@@ -87,23 +87,6 @@ void apply_environment(config::Command command, const config::ParsedOptions& par
   if (is_asked_for) {
     throw base::SystemError({.where = "ENV", .what = "cannot start again with the variables set"});
   }
-}
-
-/// This rank, or the ranks that NPROC_PER_NODE asks for; starts nothing. Commands that are one
-/// process have one rank, but `plan` and `data` speak of the training they are asked about.
-config::LaunchInfo launch_numbers(config::Command command, const dist::Environment& environment) {
-  if (command == config::Command::kInfer || command == config::Command::kExport) {
-    return {};
-  }
-  const dist::RankEnvironment rank = dist::read_rank_environment(environment);
-  if (rank.source != dist::RankSource::kNobody) {
-    return rank.info;
-  }
-  const dist::RankRequest request = dist::read_rank_request(environment);
-  config::LaunchInfo info;
-  info.ranks = request.ranks_per_node * request.nodes;
-  info.local_ranks = request.ranks_per_node;
-  return info;
 }
 
 int run_command(const config::Config& config) {
@@ -187,10 +170,9 @@ int run_with_options(config::Command command, const Words& words, Session& sessi
     session.emplace(environment);
   }
   dist::check_thread_count(environment);
-  config::LaunchInfo launch = launch_numbers(command, environment);
-  if (has_ranks || command == config::Command::kPlan) {
-    launch.usable_gpus = usable_gpus(std::getenv("CUDA_VISIBLE_DEVICES"));  // NOLINT: one thread
-  }
+  const config::LaunchInfo launch = launch_info(command, environment, [] {
+    return usable_gpus(std::getenv("CUDA_VISIBLE_DEVICES"));  // NOLINT: one thread
+  });
   const config::Config config = config::load_config(parsed, launch);
   if (config::is_training(command) ||
       (command == config::Command::kInfer && !config.data.val_dataset.empty())) {

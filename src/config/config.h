@@ -24,6 +24,10 @@ constexpr bool is_training(Command command) {
 constexpr bool runs_on_ranks(Command command) {
   return is_training(command) || command == Command::kBench;
 }
+/// True for the commands that compute with a model, on the CPU or on a GPU.
+constexpr bool computes(Command command) {
+  return runs_on_ranks(command) || command == Command::kInfer;
+}
 enum class DeviceChoice { kAuto, kCuda, kCpu };
 enum class TruncationStrategy { kDelete, kLeft, kRight, kSplit };
 enum class PackingStrategy { kBinpack, kSequential };

@@ -323,16 +323,16 @@ void check_option_rules(const Config& config, Problems& problems) {
 }
 
 void check_device_rules(const Config& config, base::Dtype model_dtype, Problems& problems) {
-  const bool computes = describes_training(config.command) || config.command == Command::kInfer;
   const bool planned_elsewhere =
       config.command == Command::kPlan &&
       (!config.plan.plan_device.empty() || config.memory.gpu_memory_limit_bytes.has_value());
   const base::Dtype dtype = config.model.torch_dtype.value_or(model_dtype);
-  if (!computes || planned_elsewhere) {
+  const bool has_device = computes(config.command) || config.command == Command::kPlan;
+  if (!has_device || planned_elsewhere) {
     return;
   }
   if (!config.on_cpu()) {
-    if (runs_on_ranks(config.command) || config.command == Command::kInfer) {
+    if (computes(config.command)) {
       check_missing_on_gpu(config, dtype, problems);
     }
     return;

@@ -111,8 +111,8 @@ void throw_if_any(Problems problems) {
 /// The machine's part comes last, so that a run on the wrong machine still lists what is wrong with
 /// its options.
 void check_machine(const Config& config) {
-  const bool computes = runs_on_ranks(config.command) || config.command == Command::kInfer;
-  if (computes && config.model.device == DeviceChoice::kCuda && config.launch.usable_gpus == 0) {
+  if (computes(config.command) && config.model.device == DeviceChoice::kCuda &&
+      config.launch.usable_gpus == 0) {
     throw base::SystemError({.where = "--device",
                              .what = "no GPU that this build can use",
                              .got = "cuda",

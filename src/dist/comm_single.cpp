@@ -1,19 +1,13 @@
-// A group of one rank: collectives are copies at most, so a run without parallelism costs nothing.
-#include <cstring>
-
+// A group of one rank: collectives are copies at most, so a run without parallelism costs nothing. Memory may be the
+// host's or a GPU's.
 #include "base/error.h"
 #include "dist/comm_error.h"
 #include "dist/communicator.h"
 #include "dist/rank_order.h"
+#include "ops/backend.h"
 
 namespace longhaul::dist {
 namespace {
-
-void copy_bytes(void* to, const void* from, std::int64_t bytes) {
-  if (bytes > 0 && to != from) {
-    std::memmove(to, from, static_cast<std::size_t>(bytes));
-  }
-}
 
 class SingleCommunicator final : public Communicator {
  public:
@@ -25,14 +19,14 @@ class SingleCommunicator final : public Communicator {
                   std::span<const std::int64_t> receive_bytes) override {
     LONGHAUL_ASSERT(send_bytes.size() == 1 && receive_bytes.size() == 1,
                     "a group of one exchanges one block with itself");
-    copy_bytes(receive, send, own_block_bytes(send_bytes[0], receive_bytes[0]));
+    ops::copy_bytes(receive, send, own_block_bytes(send_bytes[0], receive_bytes[0]));
   }
 
   void all_gather(std::string_view /*name*/, const void* send, std::int64_t send_bytes,
                   void* receive, std::span<const std::int64_t> receive_bytes) override {
     LONGHAUL_ASSERT(receive_bytes.size() == 1 && receive_bytes[0] == send_bytes,
                     "a group of one gathers its own block");
-    copy_bytes(receive, send, send_bytes);
+    ops::copy_bytes(receive, send, send_bytes);
   }
 
   void all_reduce_sum(std::string_view /*name*/, std::span<float> /*values*/) override {}
@@ -45,7 +39,7 @@ class SingleCommunicator final : public Communicator {
                           std::span<const std::int64_t> block_elements) override {
     LONGHAUL_ASSERT(block_elements.size() == 1 && send.size() == receive.size(),
                     "a group of one keeps its only block");
-    copy_bytes(receive.data(), send.data(), static_cast<std::int64_t>(send.size_bytes()));
+    ops::copy_bytes(receive.data(), send.data(), static_cast<std::int64_t>(send.size_bytes()));
   }
 
   void broadcast(std::string_view /*name*/, void* /*data*/, std::int64_t /*bytes*/,

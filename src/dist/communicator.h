@@ -72,6 +72,9 @@ class Communicator {
   [[nodiscard]] std::int64_t step() const { return step_; }
   void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
   [[nodiscard]] std::chrono::milliseconds deadline() const { return deadline_; }
+  /// Of everything that has been called; waits for its end where calls return before it.
+  ///
+  /// Errors  SystemError when it fails
   [[nodiscard]] virtual const CommCounters& counters() const { return counters_; }
   virtual void reset_counters() { counters_ = {}; }
 

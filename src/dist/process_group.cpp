@@ -40,6 +40,22 @@ std::unique_ptr<Communicator> open_gpu_world(const config::LaunchInfo& launch,
   return open_nccl_world(launch.rank, launch.ranks, share, kStart, observer);
 }
 
+/// This rank's group of `size` ranks, those with its `color`. Every communicator of GPUs takes about
+/// a gigabyte of each, so only a group that is neither the world nor one rank gets its own.
+std::shared_ptr<Communicator> group_of(const std::shared_ptr<Communicator>& world,
+                                       std::int64_t size, std::int64_t color) {
+  if (size == world->size()) {
+    return world;
+  }
+  if (size > 1) {
+    return world->split(static_cast<int>(color));
+  }
+  std::shared_ptr<Communicator> alone = make_single();
+  alone->set_step(world->step());
+  alone->set_deadline(world->deadline());
+  return alone;
+}
+
 }  // namespace
 
 void ProcessGroup::set_step(std::int64_t step) const {
@@ -58,9 +74,10 @@ ProcessGroup make_process_group(std::unique_ptr<Communicator> world, config::Mes
   LONGHAUL_ASSERT(world->size() == mesh.ranks(), "the mesh holds every rank of the world");
   ProcessGroup group;
   group.mesh = mesh;
-  group.sp = world->split(static_cast<int>(mesh.dp_rank(world->rank())));
-  group.dp = world->split(static_cast<int>(mesh.sp_rank(world->rank())));
   group.world = std::move(world);
+  const std::int64_t rank = group.world->rank();
+  group.sp = group_of(group.world, mesh.sp, mesh.dp_rank(rank));
+  group.dp = group_of(group.world, mesh.dp, mesh.sp_rank(rank));
   return group;
 }
 

@@ -14,11 +14,13 @@
 namespace longhaul::dist {
 
 /// Made once per process; destroyed without an exception in flight it waits for the other ranks and
-/// closes MPI.
+/// closes MPI. A group of all ranks is the world itself, counters included: exchanges are the sp
+/// group's alone, the time inside collectives is everybody's. A group of one rank knows no other that
+/// its abort() could end.
 struct ProcessGroup {
-  std::unique_ptr<Communicator> world;  // every rank
-  std::unique_ptr<Communicator> sp;  // ranks that share sequences; rank in it = mesh.sp_rank(rank)
-  std::unique_ptr<Communicator> dp;  // ranks with the same sp rank; rank in it = mesh.dp_rank(rank)
+  std::shared_ptr<Communicator> world;  // every rank
+  std::shared_ptr<Communicator> sp;  // ranks that share sequences; rank in it = mesh.sp_rank(rank)
+  std::shared_ptr<Communicator> dp;  // ranks with the same sp rank; rank in it = mesh.dp_rank(rank)
   config::Mesh mesh;
 
   /// The step that messages and the status page name from now on.
@@ -37,8 +39,10 @@ std::unique_ptr<Communicator> open_world(const config::LaunchInfo& launch,
                                          OperationObserver* observer = nullptr,
                                          at::Device device = at::kCPU);
 
-/// Cuts `world` by the mesh. Collective. The world may be threads (tests), MPI processes, GPUs or a
-/// single rank.
+/// Cuts `world` by the mesh, which is the same on every rank. The world may be threads (tests), MPI
+/// processes, GPUs or a single rank.
+///
+/// Order   collective
 ProcessGroup make_process_group(std::unique_ptr<Communicator> world, config::Mesh mesh);
 
 }  // namespace longhaul::dist

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <optional>
 
 #include "base/error.h"
@@ -12,6 +13,10 @@
 
 namespace longhaul::ops {
 namespace {
+
+void copy_host_bytes(void* to, const void* from, std::int64_t bytes) {
+  std::memmove(to, from, static_cast<std::size_t>(bytes));
+}
 
 const Backend& cpu_backend() {
   static const Backend backend{
@@ -25,7 +30,8 @@ const Backend& cpu_backend() {
       .usable_bytes = [] { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); },
       .reset_memory_peak = reset_host_memory_peak,
       .host_copier = cpu_host_copier,
-      .side_stream = cpu_side_stream};
+      .side_stream = cpu_side_stream,
+      .copy_bytes = copy_host_bytes};
   return backend;
 }
 
@@ -43,6 +49,15 @@ const Backend& backend_of(at::Device device) {
   LONGHAUL_ASSERT(device.is_cuda() && cuda_backend().has_value(),
                   fmt::format("no kernels are loaded for {}", device.str()));
   return *cuda_backend();
+}
+
+void copy_bytes(void* to, const void* from, std::int64_t bytes) {
+  if (bytes == 0 || to == from) {
+    return;
+  }
+  // Only the GPU's driver can tell whose memory it is; without one it is the host's.
+  const Backend& backend = cuda_backend() ? *cuda_backend() : cpu_backend();
+  backend.copy_bytes(to, from, bytes);
 }
 
 void register_backend(at::DeviceType type, const Backend& backend) {

@@ -49,11 +49,17 @@ struct Backend {
   std::unique_ptr<HostCopier> (*host_copier)() = nullptr;
   /// Work beside this device's compute (ops/side_stream.h).
   std::unique_ptr<SideStream> (*side_stream)() = nullptr;
+  /// As copy_bytes() below; host memory is copied at once.
+  void (*copy_bytes)(void* to, const void* from, std::int64_t bytes) = nullptr;
 };
 
 /// The backend of a device; InternalError for one that nobody registered.
 const Backend& backend_of(at::Device device);
 inline const Backend& backend_of(const at::Tensor& tensor) { return backend_of(tensor.device()); }
+
+/// Copies between two places of the host's memory or of a GPU's, whichever these addresses belong to;
+/// a GPU's in order with the work on its stream.
+void copy_bytes(void* to, const void* from, std::int64_t bytes);
 
 /// Called once by the shared object of a GPU.
 void register_backend(at::DeviceType type, const Backend& backend);

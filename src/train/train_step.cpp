@@ -83,7 +83,8 @@ void end_step(const StepParts& parts, const model::LossSum& local, std::int64_t 
   std::array<double, kNumSums> sums{};
   sums[kLoss] = local.sum;
   sums[kCorrect] = static_cast<double>(local.correct);
-  sums[kWait] = parts.sp->counters().wait_s;
+  const double exchange_wait = parts.sp->counters().wait_s;
+  sums[kWait] = exchange_wait;
   sums[kBytes] = static_cast<double>(parts.sp->counters().exchange_bytes);
   sums[kBusy] = parts.sp->counters().exchange_s;
   world.all_reduce_sum("loss sums", std::span<double>(sums));
@@ -92,7 +93,9 @@ void end_step(const StepParts& parts, const model::LossSum& local, std::int64_t 
   world.all_reduce_sum("gradients", std::span(gradients.data_ptr<float>(),
                                               static_cast<std::size_t>(gradients.numel())));
   const auto ranks = static_cast<double>(world.size());
-  const double reduce_wait = world.counters().wait_s;
+  // A world that is the sequence-parallel group as well has waited for the exchanges, too.
+  const double reduce_wait =
+      world.counters().wait_s - (parts.sp == parts.world ? exchange_wait : 0);
 
   outcome.loss =
       outcome.target_tokens > 0 ? sums[kLoss] / static_cast<double>(outcome.target_tokens) : 0.0;

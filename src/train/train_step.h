@@ -40,7 +40,7 @@ struct EvalOutcome {
 struct StepParts {
   const config::Config* config = nullptr;
   dist::Communicator* world = nullptr;
-  dist::Communicator* sp = nullptr;
+  dist::Communicator* sp = nullptr;  // the world itself when all ranks share sequences
   model::DecoderModel* model = nullptr;
   model::Parameters* parameters = nullptr;
   AdamW* optimizer = nullptr;

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <stdexcept>
 
 #include "base/error.h"
 #include "dist/probe_run.h"
@@ -144,6 +145,28 @@ TEST(Launch, StartsThisNodesGpuRanksOfSeveral) {
   variables["MASTER_PORT"] = "70000";
   EXPECT_THAT(error_of<base::UserError>(variables, DeviceChoice::kCuda),
               StartsWith("MASTER_PORT: "));
+}
+
+TEST(Launch, EveryCommandWithADeviceIsToldOfTheGpus) {
+  using config::Command;
+  const dist::Environment environment = environment_of({{"NPROC_PER_NODE", "3"}});
+  const auto two_gpus = [] { return std::int64_t{2}; };
+  for (const Command command : {Command::kSft, Command::kPt, Command::kBench, Command::kPlan}) {
+    const config::LaunchInfo info = launch_info(command, environment, two_gpus);
+    EXPECT_EQ(info.usable_gpus, 2);
+    EXPECT_EQ(info.ranks, 3);
+  }
+  const config::LaunchInfo infer = launch_info(Command::kInfer, environment, two_gpus);
+  EXPECT_EQ(infer.usable_gpus, 2);
+  EXPECT_EQ(infer.ranks, 1);
+  EXPECT_EQ(infer.local_rank, 0);
+}
+
+TEST(Launch, CommandsWithoutADeviceLeaveTheDriverAlone) {
+  using config::Command;
+  const auto ask = []() -> std::int64_t { throw std::logic_error("the driver is asked"); };
+  EXPECT_EQ(launch_info(Command::kExport, environment_of({}), ask).ranks, 1);
+  EXPECT_EQ(launch_info(Command::kData, environment_of({{"NPROC_PER_NODE", "2"}}), ask).ranks, 2);
 }
 
 TEST(Launch, PrintsOneLineUnderTorchrun) {

@@ -90,6 +90,23 @@ TEST(Resolve, CudaWithoutAGpuIsTheMachinesFault) {
   EXPECT_NO_THROW(resolve(parsed({"--device", "cuda"}, Command::kPlan), tied_qwen2(), {}));
 }
 
+TEST(Resolve, CommandsThatComputeTakeAGpuThatIsHere) {
+  for (const Command command : {Command::kSft, Command::kInfer}) {
+    const auto computes_on_cpu = [&](const char* device, std::int64_t gpus) {
+      Words words{"--model", "m", "--device", device};
+      if (command == Command::kSft) {
+        words.insert(words.end(), {"--dataset", "d.jsonl"});
+      }
+      return resolve(parse_options(command, words), tied_qwen2(), {.usable_gpus = gpus}).on_cpu();
+    };
+    EXPECT_FALSE(computes_on_cpu("auto", 2));
+    EXPECT_FALSE(computes_on_cpu("cuda", 2));
+    EXPECT_TRUE(computes_on_cpu("cpu", 2));
+    EXPECT_TRUE(computes_on_cpu("auto", 0));
+    EXPECT_THROW(computes_on_cpu("cuda", 0), base::SystemError);
+  }
+}
+
 TEST(Resolve, NotesThatOneRankShardsNothing) {
   const Config alone = resolve(parsed({"--fsdp", "fsdp2"}), tied_qwen2(), {});
   EXPECT_THAT(alone.notes,

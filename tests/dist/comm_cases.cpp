@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -70,30 +71,36 @@ void all_to_all_counts_bytes(Communicator& comm) {
   expect(comm.counters().num_exchanges == 1 || comm.size() == 1, "exchanges counted", comm);
 }
 
-/// A rank's block for itself is left alone when it is absent from one side.
+/// A rank's block for itself is left alone when it is absent from one side, and so is what lies
+/// behind the blocks that arrive.
 void all_to_all_leaves_own_block(Communicator& comm) {
   constexpr std::int64_t kBytes = 40;
+  constexpr std::byte kOld{99};
   const auto me = static_cast<std::size_t>(comm.rank());
   const std::vector<std::int64_t> all(static_cast<std::size_t>(comm.size()), kBytes);
   std::vector<std::int64_t> others = all;
   others[me] = 0;
   const auto mark = [](int from) { return static_cast<std::byte>(from + 1); };
+  const auto holds = [](const std::vector<std::byte>& memory, std::size_t from, std::byte want) {
+    const auto* block = memory.data() + from;
+    return std::all_of(block, block + kBytes, [&](std::byte one) { return one == want; });
+  };
   const std::vector<std::byte> send(static_cast<std::size_t>(total(all)), mark(comm.rank()));
-  std::vector<std::byte> in_place(send.size(), std::byte{99});
+  std::vector<std::byte> in_place(send.size(), kOld);
   comm.all_to_all("exchange blocks", send.data(), others, in_place.data(), all);
-  std::vector<std::byte> without(send.size(), std::byte{99});
+  std::vector<std::byte> without(send.size(), kOld);
   comm.all_to_all("exchange blocks", send.data(), all, without.data(), others);
   std::size_t next = 0;
   for (int peer = 0; peer < comm.size(); ++peer) {
     const bool is_me = peer == comm.rank();
-    const std::byte want = is_me ? std::byte{99} : mark(peer);
-    expect(in_place[static_cast<std::size_t>(peer * kBytes)] == want, "own block in its place",
-           comm);
+    expect(holds(in_place, static_cast<std::size_t>(peer * kBytes), is_me ? kOld : mark(peer)),
+           is_me ? "own block in its place" : "blocks around one's own", comm);
     if (!is_me) {
-      expect(without[next] == mark(peer), "blocks without one's own", comm);
+      expect(holds(without, next, mark(peer)), "blocks without one's own", comm);
       next += kBytes;
     }
   }
+  expect(holds(without, next, kOld), "nothing behind the last block", comm);
 }
 
 void all_gather_uneven(Communicator& comm) {

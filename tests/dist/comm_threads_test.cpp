@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "dist/comm_cases.h"
 #include "dist/comm_error.h"
+#include "dist/device_cases.h"
 
 namespace longhaul::dist {
 namespace {
@@ -22,6 +23,7 @@ TEST(ThreadRanks, DoEveryOperationForOneToFiveRanks) {
       for (const dist_test::CommCase& one : dist_test::comm_cases()) {
         one.run(comm);
       }
+      dist_test::run_device_cases(comm, at::kCPU);
     });
   }
 }

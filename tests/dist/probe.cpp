@@ -19,6 +19,7 @@
 #include "cli/launch.h"
 #include "dist/comm_cases.h"
 #include "dist/comm_error.h"
+#include "dist/device_cases.h"
 #include "dist/key_store.h"
 #include "dist/process_group.h"
 #include "dist/stop_request.h"
@@ -58,10 +59,16 @@ void note_pid(std::int64_t rank, const Options& options) {
   }
 }
 
+bool is_on_gpu(const Options& options) { return options.text("device") == "cuda"; }
+
 void run_cases(const Rank& rank) {
   for (const CommCase& one : comm_cases()) {
     one.run(*rank.group.world);
   }
+  const auto gpu = static_cast<c10::DeviceIndex>(rank.session.info().local_rank);
+  const at::Device device = is_on_gpu(rank.options) ? at::Device(at::kCUDA, gpu) : at::kCPU;
+  run_device_cases(*rank.group.world, device);
+  run_device_cases(*dist::make_single(), device);
   std::vector<float> large(3'000'017, static_cast<float>(rank.group.world->rank() + 1));
   rank.group.world->all_reduce_sum("large sum", large);
   const auto n = static_cast<float>(rank.group.world->size());
@@ -214,7 +221,7 @@ dist::ProcessGroup make_group(cli::RankSession& session, const Options& options)
   }
   const config::LaunchInfo& info = session.info();
   const std::int64_t sp = options.number("sp", info.ranks);
-  const bool on_gpu = options.text("device") == "cuda";
+  const bool on_gpu = is_on_gpu(options);
   if (on_gpu) {
     ops::load_cuda_backend(static_cast<int>(info.local_rank), options.text("library"));
   }
@@ -254,7 +261,7 @@ int run_rank(cli::RankSession& session, const Options& options) {
 int run(cli::RankSession& session, const Options& options, char** argv) {
   const cli::LaunchDecision decision = cli::decide_launch(
       dist::process_environment(),
-      options.text("device") == "cuda" ? config::DeviceChoice::kCuda : config::DeviceChoice::kCpu);
+      is_on_gpu(options) ? config::DeviceChoice::kCuda : config::DeviceChoice::kCpu);
   for (const std::string& notice : decision.notices) {
     fmt::print(stderr, "longhaul: {}\n", notice);
   }

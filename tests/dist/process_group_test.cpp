@@ -25,8 +25,13 @@ class Borrowed final : public Communicator {
                           std::span<const std::int64_t>) override {}
   void broadcast(std::string_view, void*, std::int64_t, int) override {}
   void barrier(std::string_view) override {}
-  std::unique_ptr<Communicator> split(int color) override { return inner_.split(color); }
+  std::unique_ptr<Communicator> split(int color) override {
+    ++num_splits;
+    return inner_.split(color);
+  }
   void abort(const std::string& reason) override { inner_.abort(reason); }
+
+  int num_splits = 0;
 
  private:
   Communicator& inner_;
@@ -36,6 +41,8 @@ TEST(ProcessGroup, CutsTheWorldByTheMesh) {
   run_ranks(6, [](Communicator& comm) {
     const config::Mesh mesh{.dp = 2, .sp = 3};
     ProcessGroup group = make_process_group(std::make_unique<Borrowed>(comm), mesh);
+    EXPECT_NE(group.sp, group.world);
+    EXPECT_NE(group.dp, group.world);
     EXPECT_EQ(group.sp->size(), 3);
     EXPECT_EQ(group.dp->size(), 2);
     EXPECT_EQ(group.sp->rank(), comm.rank() % 3);
@@ -51,6 +58,29 @@ TEST(ProcessGroup, CutsTheWorldByTheMesh) {
     EXPECT_EQ(group.dp->step(), 9);
     EXPECT_EQ(group.world->step(), 9);
   });
+}
+
+TEST(ProcessGroup, OfAllRanksIsTheWorldAndOfOneRankNeedsNoTransport) {
+  for (const config::Mesh mesh : {config::Mesh{.dp = 1, .sp = 3}, config::Mesh{.dp = 3, .sp = 1}}) {
+    run_ranks(3, [&](Communicator& comm) {
+      auto owned = std::make_unique<Borrowed>(comm);
+      const Borrowed& world = *owned;
+      owned->set_step(4);
+      owned->set_deadline(std::chrono::milliseconds(1234));
+      const ProcessGroup group = make_process_group(std::move(owned), mesh);
+      EXPECT_EQ(world.num_splits, 0);
+      const auto& all = mesh.sp == 3 ? group.sp : group.dp;
+      const auto& alone = mesh.sp == 3 ? group.dp : group.sp;
+      EXPECT_EQ(all, group.world);
+      EXPECT_EQ(alone->size(), 1);
+      EXPECT_EQ(alone->rank(), 0);
+      EXPECT_EQ(alone->step(), 4);
+      EXPECT_EQ(alone->deadline().count(), 1234);
+      group.set_step(9);
+      EXPECT_EQ(alone->step(), 9);
+      EXPECT_EQ(group.world->step(), 9);
+    });
+  }
 }
 
 TEST(ProcessGroup, OfOneRankNeedsNoTransport) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstring>
+
 #include "base/error.h"
 
 namespace longhaul::ops {
@@ -18,6 +21,28 @@ TEST(Backend, OfTheCpuIsBuiltIn) {
 TEST(Backend, OfADeviceThatNobodyRegisteredIsABug) {
   EXPECT_THROW(backend_of(at::Device(at::kCUDA, 0)), base::InternalError);
   EXPECT_THROW(register_backend(at::kCPU, {}), base::InternalError);
+}
+
+int num_copies = 0;  // NOLINT: counted by a function without a state of its own
+
+void copy_and_count(void* to, const void* from, std::int64_t bytes) {
+  ++num_copies;
+  std::memmove(to, from, static_cast<std::size_t>(bytes));
+}
+
+TEST(Backend, CopiesThroughTheGpusOnceItIsRegistered) {
+  const std::array<float, 3> from{1, 2, 3};
+  std::array<float, 3> to{};
+  copy_bytes(to.data(), from.data(), sizeof(from));
+  EXPECT_EQ(to, from);
+  register_backend(at::kCUDA, {.copy_bytes = copy_and_count});
+  to = {};
+  copy_bytes(to.data(), from.data(), sizeof(from));
+  EXPECT_EQ(to, from);
+  EXPECT_EQ(num_copies, 1);
+  copy_bytes(to.data(), to.data(), sizeof(to));
+  copy_bytes(nullptr, nullptr, 0);
+  EXPECT_EQ(num_copies, 1);
 }
 
 }  // namespace

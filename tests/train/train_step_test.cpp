@@ -97,9 +97,9 @@ struct Rank {
         parameters(config::build_registry(model, spec), at::kFloat, at::kCPU, std::nullopt,
                    layout.sharded ? std::optional(model::RankShare{comm.rank(), comm.size()})
                                   : std::nullopt),
-        world(comm),
-        sp(comm.split(static_cast<int>(config.mesh.dp_rank(comm.rank())))),
-        exchange(*sp, config::split_heads(model.num_heads, model.num_kv_heads, config.mesh.sp),
+        group(dist::make_process_group(comm.split(0), config.mesh)),
+        exchange(*group.sp,
+                 config::split_heads(model.num_heads, model.num_kv_heads, config.mesh.sp),
                  model.head_dim),
         attention(model, exchange),
         store(make_store(layout.sharded)),
@@ -116,14 +116,14 @@ struct Rank {
   [[nodiscard]] std::unique_ptr<model::WeightStore> make_store(bool sharded) const {
     const double scale = spec.lora ? spec.lora->scale() : 1.0;
     if (sharded) {
-      return std::make_unique<model::ShardedWeightStore>(model, parameters, scale, world);
+      return std::make_unique<model::ShardedWeightStore>(model, parameters, scale, *group.world);
     }
     return std::make_unique<model::ResidentWeightStore>(model, parameters, scale);
   }
   [[nodiscard]] StepParts parts() {
     return {.config = &config,
-            .world = &world,
-            .sp = sp.get(),
+            .world = group.world.get(),
+            .sp = group.sp.get(),
             .model = &decoder,
             .parameters = &parameters,
             .optimizer = &optimizer};
@@ -132,8 +132,7 @@ struct Rank {
   config::ModelConfig model;
   config::TuningSpec spec;
   model::Parameters parameters;
-  dist::Communicator& world;
-  std::unique_ptr<dist::Communicator> sp;
+  dist::ProcessGroup group;
   dist::UlyssesExchange exchange;
   model::UlyssesAttention attention;
   std::unique_ptr<model::WeightStore> store;
@@ -302,6 +301,33 @@ TEST(TrainStepWithBf16Moments, EveryLayoutTakesTheSameSteps) {
     // Far nearer to each other than to the steps with exact moments.
     EXPECT_LE((many.masters - one.masters).norm().item<double>(),
               0.1 * (one.masters - exact.masters).norm().item<double>());
+  }
+}
+
+/// Whether the groups have communicators of their own or are the world.
+TEST(TrainStepOutcome, CountsEveryWaitOfEveryRankOnce) {
+  const test::ScratchFolder folder;
+  const data::TokenStore store = make_store(folder.path(), documents());
+  for (const Layout& layout : {Layout{.sp = 2}, Layout{.dp = 2}, Layout{.dp = 2, .sp = 2}}) {
+    const config::Config config = make_config(layout);
+    std::mutex mutex;
+    double said = 0;
+    double waited = 0;
+    double busy = 0;
+    dist::run_ranks(static_cast<int>(config.mesh.ranks()), [&](dist::Communicator& world) {
+      at::set_num_threads(1);
+      Rank rank(config, world, Tuning::kLora, layout);
+      data::TrainSchedule schedule(store, config);
+      const StepOutcome step = run_step(rank.parts(), store, schedule.step(0), kRate, kNoSignal);
+      const std::lock_guard lock(mutex);
+      said += step.comm_wait_s;
+      busy += step.comm_busy_s;
+      waited += rank.group.world->counters().wait_s;
+      waited += rank.group.sp != rank.group.world ? rank.group.sp->counters().wait_s : 0;
+    });
+    EXPECT_NEAR(said, waited, 1e-9);
+    EXPECT_GT(waited, 0);
+    EXPECT_EQ(busy > 0, layout.sp > 1);
   }
 }
 

@@ -116,7 +116,7 @@ class NcclCommunicator final : public Communicator {
   void abort(const std::string& reason) override;
 
   [[nodiscard]] const CommCounters& counters() const override {
-    watch_->settle();
+    watch_->wait_for_all("communication times", step());
     watch_->change(*account_, [&](const CommCounters& now) { seen_ = now; });
     return seen_;
   }
@@ -235,11 +235,24 @@ void NcclCommunicator::all_to_all(std::string_view name, const void* send, Sizes
   }
   const bool is_host = (sum_of(send_bytes) > 0 && !is_on_device(send)) ||
                        (sum_of(receive_bytes) > 0 && !is_on_device(receive));
-  if (is_host) {
-    through_device(name, send, sum_of(send_bytes), receive, sum_of(receive_bytes), exchange);
-  } else {
+  if (!is_host) {
     exchange(static_cast<const std::byte*>(send), static_cast<std::byte*>(receive));
+    return;
   }
+  // The whole copy comes back to the host, so what is left alone there must lie in it.
+  const std::int64_t kept = send_bytes[mine] == 0 ? receive_bytes[mine] : 0;
+  const std::int64_t below = sum_of(receive_bytes.first(mine));
+  through_device(
+      name, send, sum_of(send_bytes), receive, sum_of(receive_bytes),
+      [&](const std::byte* from, std::byte* to) {
+        if (kept > 0) {
+          check_cuda(
+              cudaMemcpyAsync(to + below, static_cast<const std::byte*>(receive) + below,
+                              static_cast<std::size_t>(kept), cudaMemcpyHostToDevice, stream()),
+              name);
+        }
+        exchange(from, to);
+      });
 }
 
 void NcclCommunicator::gather(std::string_view name, const std::byte* send, std::byte* receive,

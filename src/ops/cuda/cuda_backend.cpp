@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "base/error.h"
 #include "kernels/cuda_table.h"
@@ -59,6 +60,24 @@ void reset_device_peak() {
   c10::cuda::CUDACachingAllocator::resetPeakStats(c10::cuda::current_device());
 }
 
+bool is_on_device(const void* memory) {
+  cudaPointerAttributes attributes{};
+  C10_CUDA_CHECK(cudaPointerGetAttributes(&attributes, memory));
+  return attributes.type == cudaMemoryTypeDevice;
+}
+
+void copy_by_address(void* to, const void* from, std::int64_t bytes) {
+  const auto count = static_cast<std::size_t>(bytes);
+  const bool on_device = is_on_device(to);
+  LONGHAUL_ASSERT(is_on_device(from) == on_device, "both places are the host's or the GPU's");
+  if (!on_device) {
+    std::memmove(to, from, count);
+    return;
+  }
+  C10_CUDA_CHECK(cudaMemcpyAsync(to, from, count, cudaMemcpyDeviceToDevice,
+                                 c10::cuda::getCurrentCUDAStream().stream()));
+}
+
 void start_device(int device) {
   // Segments that grow keep long rows from splitting the memory; a user's own setting wins.
   ::setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
@@ -91,6 +110,7 @@ longhaul_cuda_backend(int device) {
                                .usable_bytes = usable_bytes,
                                .reset_memory_peak = reset_device_peak,
                                .host_copier = cuda_host_copier,
-                               .side_stream = cuda_side_stream};
+                               .side_stream = cuda_side_stream,
+                               .copy_bytes = copy_by_address};
   return &backend;
 }
