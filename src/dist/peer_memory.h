@@ -1,7 +1,8 @@
 // A buffer on every rank of a group that all its peers write directly: GPUs of one host over NVLink, or threads. One
 // exchange is open(), for each of its parts writes into the peers' buffers and deliver(), for each part await() and reads
-// of one's own buffer, taken(). All of it is enqueued on the current stream, which may be another one for writes than for
-// reads; no call waits on the host where the transport works by streams.
+// of one's own buffer, taken(). All of it is enqueued on the current stream; no call waits on the host where the transport
+// works by streams. open(), writes and deliver() belong beside compute (ops/side_stream.h), await() and reads on compute,
+// whose multiprocessors wait.
 #pragma once
 
 #include <cstddef>

@@ -94,21 +94,21 @@ at::Tensor UlyssesExchange::write_to_rows(PeerMemory& peers, std::string_view na
   if (beside) {
     beside();
   }
-  side_->run([&] {
+  {
+    const ops::OpTimer timer(ops::OpKind::kExchange);  // what compute waits for
     for (std::size_t part = 0; part < parts.size(); ++part) {
       peers.await(name);
     }
-    if (row.defined()) {
-      const config::Range mine = tokens_[me];
-      const std::int64_t above = row_tokens_ - mine.end;
-      row.narrow(0, 0, mine.begin).copy_(arrived.narrow(0, 0, mine.begin));
-      row.narrow(0, mine.end, above).copy_(arrived.narrow(0, mine.end, above));
-      peers.taken();
-    }
-  });
+  }
   has_view_ = !row.defined();
-  const ops::OpTimer timer(ops::OpKind::kExchange);  // what compute waits for
-  side_->wait(side_->mark());
+  if (row.defined()) {
+    const config::Range mine = tokens_[me];
+    const std::int64_t above = row_tokens_ - mine.end;
+    row.narrow(0, 0, mine.begin).copy_(arrived.narrow(0, 0, mine.begin));
+    row.narrow(0, mine.end, above).copy_(arrived.narrow(0, mine.end, above));
+    peers.taken();
+  }
+  side_->wait(side_->mark());  // the staging buffer is free
   return row.defined() ? row : arrived;
 }
 
@@ -144,24 +144,20 @@ void UlyssesExchange::write_from_rows(PeerMemory& peers, std::string_view name, 
   if (beside) {
     beside();
   }
-  std::vector<ops::SideStream::Mark> arrivals;
-  for (std::size_t part = 0; part < parts.size(); ++part) {
-    side_->run([&] { peers.await(name); });
-    arrivals.push_back(side_->mark());
-  }
   const std::int64_t elements = peer_elements(kind);
   const at::Tensor message =
       matrix_at(peers.of(comm_.rank()), 0, 1, elements, row).view({elements});
   for (std::size_t part = 0; part < parts.size(); ++part) {
     {
       const ops::OpTimer timer(ops::OpKind::kExchange);  // what compute waits for
-      side_->wait(arrivals[part]);
+      peers.await(name);
     }
     if (part == 0 || parts[part].size() > 0) {  // a rank without tokens has one part without rows
       read(parts[part], blocks_in(message, my_rows(row), kind, parts[part]));
     }
   }
   peers.taken();
+  side_->wait(side_->mark());  // `row` has been sent
 }
 
 }  // namespace longhaul::dist

@@ -57,10 +57,8 @@ class NcclPeerMemory final : public PeerMemory {
         account_(std::move(account)),
         bytes_(base::ceil_div(bytes, kPage) * kPage),
         buffers_(static_cast<std::size_t>(comm.size())) {
-    void* flag = nullptr;
-    check_cuda(cudaHostAlloc(&flag, sizeof(std::uint32_t), cudaHostAllocMapped), "peer memory");
-    is_aborted_ = static_cast<std::uint32_t*>(flag);
-    watch_->add_abort_flag(is_aborted_);
+    last_values_.fill(kEndOfWaits);
+    check_cuda(cudaStreamCreateWithFlags(&abort_stream_, cudaStreamNonBlocking), "peer memory");
   }
   ~NcclPeerMemory() override;
 
@@ -83,6 +81,7 @@ class NcclPeerMemory final : public PeerMemory {
   }
   [[nodiscard]] bool map(const std::vector<Offer>& offers);
   void choose_flags();
+  void end_waits() const;
   void close();
 
   Communicator& comm_;
@@ -90,7 +89,8 @@ class NcclPeerMemory final : public PeerMemory {
   std::shared_ptr<NcclWatch::Account> account_;
   std::int64_t bytes_;
   std::vector<std::byte*> buffers_;  // null where nothing is mapped
-  std::uint32_t* is_aborted_ = nullptr;
+  std::array<std::uint32_t, 2 * kMostPeers> last_values_{};
+  cudaStream_t abort_stream_ = nullptr;
   std::uint32_t exchanges_ = 0;  // taken
   std::uint32_t delivered_ = 0;  // parts
   std::uint32_t awaited_ = 0;
@@ -109,7 +109,8 @@ bool NcclPeerMemory::connect() {
   const auto rounded = static_cast<std::size_t>(bytes_ + base::ceil_div(flag_bytes, kPage) * kPage);
   Offer mine{.host = boot_id()};
   void* memory = nullptr;
-  if (ranks <= kMostPeers && succeeds(cudaMalloc(&memory, rounded))) {
+  if (ranks <= kMostPeers && can_signal_peers(c10::cuda::current_device()) &&
+      succeeds(cudaMalloc(&memory, rounded))) {
     buffers_[me] = static_cast<std::byte*>(memory);
     mine.is_there = succeeds(cudaMemset(memory, 0, rounded)) && succeeds(cudaDeviceSynchronize()) &&
                             succeeds(cudaIpcGetMemHandle(&mine.handle, memory))
@@ -125,7 +126,15 @@ bool NcclPeerMemory::connect() {
     return false;
   }
   choose_flags();
+  watch_->add_abort_action(this, [this] { end_waits(); });
   return true;
+}
+
+/// From host memory, on a stream that waits for nobody.
+void NcclPeerMemory::end_waits() const {
+  const std::size_t bytes = 2 * buffers_.size() * sizeof(std::uint32_t);
+  (void)cudaMemcpyAsync(flags_of(comm_.rank()), last_values_.data(), bytes, cudaMemcpyHostToDevice,
+                        abort_stream_);
 }
 
 /// Every decision before the first mapping is the same on every rank.
@@ -170,7 +179,7 @@ void NcclPeerMemory::open(std::string_view name, std::int64_t parts) {
   pending_ = watch_->begins(name, comm_.step(), comm_.deadline(), stream());
   pending_.account = account_;
   pending_.is_exchange = true;
-  check_cuda(wait_for_peers(taken_here_, exchanges_, is_aborted_, stream()), "peer memory");
+  check_cuda(wait_for_peers(taken_here_, exchanges_, stream()), "peer memory");
 }
 
 void NcclPeerMemory::deliver(std::int64_t sent_bytes) {
@@ -179,7 +188,7 @@ void NcclPeerMemory::deliver(std::int64_t sent_bytes) {
 }
 
 void NcclPeerMemory::await(std::string_view name) {
-  check_cuda(wait_for_peers(arrived_here_, ++awaited_, is_aborted_, stream()), name);
+  check_cuda(spin_for_peers(arrived_here_, ++awaited_, stream()), name);
   if (--unread_ == 0) {
     watch_->enqueued(std::move(pending_), stream());
   }
@@ -209,10 +218,10 @@ NcclPeerMemory::~NcclPeerMemory() {
   } catch (const std::exception&) {
     // A peer is gone; its own report explains it.
   }
-  watch_->remove_abort_flag(is_aborted_);
+  watch_->remove_abort_action(this);
   if (is_healthy) {
     cudaFree(of(comm_.rank()));
-    cudaFreeHost(is_aborted_);
+    cudaStreamDestroy(abort_stream_);
   }
 }
 

@@ -144,15 +144,20 @@ void NcclWatch::remove(ncclComm_t comm) {
   std::erase(comms_, comm);
 }
 
-void NcclWatch::add_abort_flag(std::uint32_t* flag) {
+void NcclWatch::add_abort_action(const void* owner, std::function<void()> action) {
   const Lock lock(mutex_);
-  *flag = failure_ ? 1 : 0;
-  abort_flags_.push_back(flag);
+  abort_actions_.emplace(owner, std::move(action));
 }
 
-void NcclWatch::remove_abort_flag(std::uint32_t* flag) {
+void NcclWatch::remove_abort_action(const void* owner) {
   const Lock lock(mutex_);
-  std::erase(abort_flags_, flag);
+  abort_actions_.erase(owner);
+}
+
+void NcclWatch::end_waits(const Lock& /*held*/) {
+  for (const auto& [owner, action] : abort_actions_) {
+    action();
+  }
 }
 
 bool NcclWatch::has_failed() const {
@@ -167,12 +172,10 @@ void NcclWatch::fail(const base::Problem& problem) {
   }
 }
 
-/// Kernels that wait for a peer end; their results are never used, because every next call throws.
-void NcclWatch::fail(const base::Problem& problem, const Lock& /*held*/) {
+/// What waits for a peer ends; its results are never used, because every next call throws.
+void NcclWatch::fail(const base::Problem& problem, const Lock& held) {
   failure_ = problem;
-  for (std::uint32_t* flag : abort_flags_) {
-    *static_cast<volatile std::uint32_t*>(flag) = 1;
-  }
+  end_waits(held);
   for (const ncclComm_t comm : comms_) {
     ncclCommAbort(comm);
   }
@@ -182,6 +185,7 @@ void NcclWatch::fail(const base::Problem& problem, const Lock& /*held*/) {
 void NcclWatch::look(const Lock& held) {
   settle(held);
   if (failure_) {
+    end_waits(held);  // a living peer may have written over the flags
     return;
   }
   Pending* first = pending_.empty() ? nullptr : &pending_.front();

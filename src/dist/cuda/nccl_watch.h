@@ -10,6 +10,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -67,9 +69,10 @@ class NcclWatch {
     change(account.counters);
   }
 
-  /// Host memory that is set to 1 when communication fails, for kernels that wait for peers.
-  void add_abort_flag(std::uint32_t* flag);
-  void remove_abort_flag(std::uint32_t* flag);
+  /// Called, again and again, once communication has failed: ends what streams wait for. By the watch's thread or by
+  /// the one that notices the failure; must not wait for the GPU nor call this object.
+  void add_abort_action(const void* owner, std::function<void()> action);
+  void remove_abort_action(const void* owner);
 
   void add(ncclComm_t comm);
   void remove(ncclComm_t comm);
@@ -85,6 +88,7 @@ class NcclWatch {
   void settle(const Lock& held);
   void look(const Lock& held);
   void fail(const base::Problem& problem, const Lock& held);
+  void end_waits(const Lock& held);
   void throw_if_failed(const Lock& held) const;
   cudaEvent_t new_event();
 
@@ -96,7 +100,7 @@ class NcclWatch {
   std::deque<Pending> pending_;
   std::vector<cudaEvent_t> free_events_;
   std::vector<ncclComm_t> comms_;
-  std::vector<std::uint32_t*> abort_flags_;
+  std::map<const void*, std::function<void()>> abort_actions_;
   std::optional<base::Problem> failure_;
   std::jthread thread_;
 };
