@@ -128,6 +128,8 @@ class UlyssesExchange {
 
   /// Bytes of the packing buffer, kept from call to call and grown to the largest row so far.
   [[nodiscard]] std::int64_t staging_bytes() const;
+  /// Bytes of this rank's memory that peers write; no tensor's.
+  [[nodiscard]] std::int64_t peer_bytes() const;
   /// Collective when ranks write into one another's memory.
   void release_staging();
 

@@ -39,6 +39,8 @@ std::int64_t UlyssesExchange::most_received(std::int64_t element_bytes) const {
   return most * element_bytes;
 }
 
+std::int64_t UlyssesExchange::peer_bytes() const { return peers_ == nullptr ? 0 : peers_->bytes(); }
+
 PeerMemory* UlyssesExchange::peers_for(const at::Tensor& like) {
   if (!wants_peers_) {
     return nullptr;

@@ -38,10 +38,11 @@ std::int64_t mlp_stage(const Sizes& s, const config::LayerPolicy& policy, const 
 std::int64_t attention_stage(const Sizes& s, const LayerForm& form) {
   const std::int64_t slots = slot_bytes(s, Slot::kInput) + slot_bytes(s, Slot::kQkv) +
                              slot_bytes(s, Slot::kAttnOut) + slot_bytes(s, Slot::kLse);
-  // d(residual), d(O) in one or both layouts, and q, k after their norm; d(q, k, v) takes the place
-  // of q, k, v.
+  // d(residual), d(O) in one or both layouts (in the memory that peers write, on GPUs), and q, k after their norm;
+  // d(q, k, v) takes the place of q, k, v.
+  const bool has_both = s.exchanges && !s.on_gpu;
   const std::int64_t gradients = s.local * (s.hidden + s.q_width) * s.element +
-                                 (s.exchanges ? s.row * s.my_q_width * s.element : 0) +
+                                 (has_both ? s.row * s.my_q_width * s.element : 0) +
                                  (s.qk_norm ? fused_bytes(s) : 0);
   return slots + gradients + attention_kernel_bytes(s, form.attention_groups);
 }
@@ -129,6 +130,15 @@ std::int64_t rerun_bytes(const Sizes& s) {
 std::int64_t backward_bytes(const Sizes& s, const config::LayerPolicy& policy,
                             const LayerForm& form) {
   return std::max(mlp_stage(s, policy, form), attention_stage(s, form));
+}
+
+std::int64_t exchange_bytes(const Sizes& s) {
+  if (!s.exchanges || !s.on_gpu) {
+    return 0;
+  }
+  const std::int64_t all = s.q_width + 2 * s.kv_width;
+  const std::int64_t mine = s.my_q_width + 2 * s.my_kv_width;
+  return (std::max(s.row * mine, s.local * all) + s.local * (all - mine)) * s.element;
 }
 
 std::int64_t logits_tile_rows(const Sizes& s, const LayerForm& form) {

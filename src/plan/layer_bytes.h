@@ -54,6 +54,9 @@ std::int64_t rerun_bytes(const Sizes& sizes);
 /// its results and, on a GPU, fp32 dQ and dK, dV for every query head.
 std::int64_t attention_kernel_bytes(const Sizes& sizes, std::int64_t groups);
 
+/// What exchanges hold all the time: on GPUs the memory that peers write, and the heads that wait to be sent.
+std::int64_t exchange_bytes(const Sizes& sizes);
+
 /// Rows of a logits tile under `form`.
 std::int64_t logits_tile_rows(const Sizes& sizes, const LayerForm& form);
 

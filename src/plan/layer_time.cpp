@@ -104,11 +104,16 @@ double LayerTime::head_traffic(std::int64_t columns) const {
   return static_cast<double>(s_.row * columns * s_.element) / rates_.memory_bytes_per_s;
 }
 
-/// `columns` elements of the other ranks' tokens come in, as much goes out.
+/// `columns` elements of the other ranks' tokens come in, as much goes out. What is waited for of it: GPUs of one host
+/// exchange long rows in two parts, one of them beside the products.
 double LayerTime::exchange(std::int64_t columns) const {
-  return s_.exchanges ? exchange_seconds(
-                            rates_, static_cast<double>((s_.row - s_.local) * columns * s_.element))
-                      : 0;
+  if (!s_.exchanges) {
+    return 0;
+  }
+  constexpr std::int64_t kRowsOfTwoParts = 4096;
+  const double hidden = s_.on_gpu && s_.local >= kRowsOfTwoParts ? 0.5 : 0;
+  return (1 - hidden) *
+         exchange_seconds(rates_, static_cast<double>((s_.row - s_.local) * columns * s_.element));
 }
 
 std::int64_t LayerTime::tile_of(const LinearShape& linear) const {
@@ -167,8 +172,12 @@ StepSeconds LayerTime::linear_backward(const LinearShape& linear) const {
   return seconds;
 }
 
-/// Rotary embedding of q and k in place; with q/k norm also a copy of v and the norms.
+/// Rotary embedding of q and k in place; with q/k norm also a copy of v and the norms. Exchanges rotate while they pack,
+/// unless a norm comes first.
 double LayerTime::rope_traffic() const {
+  if (s_.exchanges && !s_.qk_norm) {
+    return 0;
+  }
   const std::int64_t qk = s_.my_q_width + s_.my_kv_width;
   return head_traffic(2 * qk + (s_.qk_norm ? 2 * (qk + s_.my_kv_width) : 0));
 }
@@ -242,7 +251,7 @@ StepSeconds LayerTime::attention_backward() const {
   if (s_.exchanges) {
     seconds.traffic += rows_traffic(2 * s_.q_width + 2 * (s_.q_width + 2 * s_.kv_width));
     seconds.exchanges += exchange(s_.my_q_width) + exchange(fused);
-    if (shape_.attention_out.lora_columns > 0) {
+    if (shape_.attention_out.lora_columns > 0 && !s_.on_gpu) {  // a GPU does it beside an exchange
       seconds.exchanges += exchange(shape_.attention_out.lora_columns);  // du of every token
     }
   }

@@ -19,7 +19,7 @@ struct StepSeconds {
   double attention = 0;
   double traffic = 0;    // kernels that are as fast as their bytes: element-wise ones, adapters'
                          // narrow products, loss, optimizer
-  double exchanges = 0;  // between ranks on the compute stream: all of it is waited for
+  double exchanges = 0;  // between ranks: what compute waits for
   double copies = 0;     // of offloaded slots, as far as compute does not hide them
   double gathers = 0;    // of sharded weights, likewise
   double launches = 0;   // the device waits for its host, which starts kernels one by one

@@ -244,8 +244,9 @@ TrainMeasurement TrainBench::measure(const TrainPoint& point, const MeasuringHoo
     hook(false);
   }
   const ops::MemoryCounters memory = device.memory();
-  std::array<double, 3> most = {static_cast<double>(memory.peak_bytes),
-                                static_cast<double>(memory.peak_reserved_bytes),
+  const std::int64_t peers = device_.is_cpu() ? 0 : exchange_.peer_bytes();
+  std::array<double, 3> most = {static_cast<double>(memory.peak_bytes + peers),
+                                static_cast<double>(memory.peak_reserved_bytes + peers),
                                 static_cast<double>(decoder.host_bytes())};
   group_.world->all_reduce_max("memory peaks", std::span<double>(most));
   result.memory.peak_bytes = static_cast<std::int64_t>(most[0]);
