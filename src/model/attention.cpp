@@ -142,6 +142,7 @@ void UlyssesAttention::backward(const AttentionGradients& gradients, const at::T
   exchange_->seq_to_head_qkv_backward(
       head, local, rotation(norm, context), gradients.before_use,
       [&](LocalRows rows) { gradients.use_dqkv(rows, of_rows(local, rows)); });
+  gradients.after_dqkv(local);
 }
 
 at::Tensor UlyssesAttention::gather_tokens(const at::Tensor& local) {

@@ -136,22 +136,46 @@ void DecoderLayer::attention_out_gradients(const at::Tensor& dr, const at::Tenso
   slots.u_attention_out.reset();
 }
 
-void DecoderLayer::attention_in_backward(LocalRows rows, const at::Tensor& dqkv,
-                                         const LayerWeights& weights, const RowContext& context,
-                                         const at::Tensor& normed, const at::Tensor& u,
-                                         InputGradient input_gradient, GradSink& sink) {
-  const Linear& in = *weights.attention_in;
-  const LoraDropout dropout = of_rows(context.local_dropout(layer_, LayerInput::kAttention), rows);
-  PartSink part(sink, rows.end == normed.size(0));
-  const at::Tensor x = of_rows(normed, rows);
-  const at::Tensor du = in.lora_gradient(dqkv);
-  in.lora_a_gradient(du, x, dropout, 0, part);
-  in.base_gradient(dqkv, x, part);
-  in.output_side_gradients(dqkv, of_rows(u, rows), part);
-  if (input_gradient == InputGradient::kNeeded || weights.input_norm.param >= 0) {
-    in.input_gradient(dqkv, du, dropout, x);  // over the input, which is not read any more
+/// Of the q, k, v projection: d(input) part by part, since the layer below waits for it; weight gradients of all rows at
+/// once, since their products are narrow.
+struct DecoderLayer::AttentionInBackward {
+  const Linear& in;
+  LoraDropout dropout;
+  bool needs_dx = false;
+  at::Tensor normed{};  // the input, [S, h]
+  at::Tensor dx{};      // its gradient: in other memory than normed's when the rows come in parts
+  at::Tensor du{};
+
+  void part(LocalRows rows, const at::Tensor& dqkv) {
+    const at::Tensor du_part = in.lora_gradient(dqkv);
+    if (rows.size() == normed.size(0)) {
+      du = du_part;
+      return;
+    }
+    if (du_part.defined()) {
+      if (!du.defined()) {
+        du = at::empty({normed.size(0), du_part.size(1)}, du_part.options());
+      }
+      of_rows(du, rows).copy_(du_part);
+    }
+    if (needs_dx) {
+      if (!dx.defined()) {
+        dx = buffer_for(in, normed, normed.size(1));
+      }
+      in.input_gradient(dqkv, du_part, of_rows(dropout, rows), of_rows(dx, rows));
+    }
   }
-}
+
+  void all(const at::Tensor& dqkv, const at::Tensor& u, GradSink& sink) {
+    in.lora_a_gradient(du, normed, dropout, 0, sink);
+    in.base_gradient(dqkv, normed, sink);
+    in.output_side_gradients(dqkv, u, sink);
+    if (needs_dx && !dx.defined()) {
+      in.input_gradient(dqkv, du, dropout, normed);  // over the input, which is not read any more
+      dx = normed;
+    }
+  }
+};
 
 at::Tensor DecoderLayer::backward(at::Tensor dy, const LayerWeights& weights,
                                   const RowContext& context, LayerSlots& slots,
@@ -169,8 +193,11 @@ at::Tensor DecoderLayer::backward(at::Tensor dy, const LayerWeights& weights,
                                    });
   }
   const LoraDropout out_dropout = context.local_dropout(layer_, LayerInput::kAttentionOut);
+  const bool norm_trained = weights.input_norm.param >= 0;
+  AttentionInBackward in{.in = *weights.attention_in,
+                         .dropout = context.local_dropout(layer_, LayerInput::kAttention),
+                         .needs_dx = input_gradient == InputGradient::kNeeded || norm_trained};
   at::Tensor rstd;
-  at::Tensor normed;
   const AttentionGradients gradients{
       .make_dout =
           [&](LocalRows rows) {
@@ -180,26 +207,21 @@ at::Tensor DecoderLayer::backward(at::Tensor dy, const LayerWeights& weights,
             return dout;
           },
       .beside = [&] { attention_out_gradients(dr, du, weights, context, slots, sink); },
-      .use_dqkv =
-          [&](LocalRows rows, const at::Tensor& dqkv) {
-            attention_in_backward(rows, dqkv, weights, context, normed, slots.u_attention_in,
-                                  input_gradient, sink);
-          },
+      .use_dqkv = [&](LocalRows rows, const at::Tensor& dqkv) { in.part(rows, dqkv); },
+      .after_dqkv = [&](const at::Tensor& dqkv) { in.all(dqkv, slots.u_attention_in, sink); },
       .before_use =
           [&] {
-            normed = norm_input(slots.input, weights.input_norm, model_->rms_norm_eps,
-                                *weights.attention_in, rstd);
+            in.normed =
+                norm_input(slots.input, weights.input_norm, model_->rms_norm_eps, in.in, rstd);
           },
-      .dqkv_room = weights.attention_in->room()};
+      .dqkv_room = in.in.room()};
   attention_->backward(gradients, dr, weights.qk_norm, context, slots.attention, sink);
   slots.u_attention_in.reset();
-  if (input_gradient == InputGradient::kNotNeeded && weights.input_norm.param < 0) {
-    slots.input.reset();
-    return {};
+  if (in.needs_dx) {
+    norm_backward(in.dx, slots.input, weights.input_norm, rstd, dr, in.dx, sink);
   }
-  norm_backward(normed, slots.input, weights.input_norm, rstd, dr, normed, sink);
   slots.input.reset();
-  return normed;
+  return in.dx;
 }
 
 }  // namespace longhaul::model

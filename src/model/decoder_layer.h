@@ -57,10 +57,7 @@ class DecoderLayer {
   void attention_out_gradients(const at::Tensor& dr, const at::Tensor& du,
                                const LayerWeights& weights, const RowContext& context,
                                LayerSlots& slots, GradSink& sink);
-  /// Of the q, k, v projection, for some rows: all gradients; that of its input over `normed`.
-  void attention_in_backward(LocalRows rows, const at::Tensor& dqkv, const LayerWeights& weights,
-                             const RowContext& context, const at::Tensor& normed,
-                             const at::Tensor& u, InputGradient input_gradient, GradSink& sink);
+  struct AttentionInBackward;
 
   const config::ModelConfig* model_;
   Attention* attention_;

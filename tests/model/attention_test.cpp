@@ -102,6 +102,7 @@ at::Tensor backward(model::Attention& attention, const at::Tensor& dout,
       {.make_dout = [&](model::LocalRows rows) { return model::of_rows(dout, rows).clone(); },
        .beside = [&] { ++beside; },
        .use_dqkv = joined.use(),
+       .after_dqkv = [&](const at::Tensor& dqkv) { EXPECT_TRUE(dqkv.equal(joined.rows())); },
        .before_use = [&] { ++beside; },
        .dqkv_room = 5},
       dout, norm, context, slots, sink);
