@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +18,7 @@
 #include "plan/memory_model.h"
 #include "plan/run_plan.h"
 #include "train/bench_rows.h"
+#include "train/out_of_memory.h"
 #include "train/rank_setup.h"
 #include "train/run_setup.h"
 
@@ -202,27 +204,12 @@ plan::MemoryPlan TrainBench::plan_for(const TrainPoint& point, double attended_l
                    *group_.world);
 }
 
-TrainMeasurement TrainBench::measure(const TrainPoint& point, const MeasuringHook& hook) {
-  const std::int64_t tokens = point.tokens;
-  const std::vector<std::int64_t> documents = bench_documents(tokens, config_.bench.packing_mean);
-  TrainMeasurement result{.tokens = tokens,
-                          .documents = static_cast<std::int64_t>(documents.size()),
-                          .attended_length = metrics::attended_length(documents)};
-  result.flops_per_token =
-      metrics::flops_per_token(plan::model_sizes(model_),
-                               {.lora_weights = tuning_.full ? 0 : parameters_.trainable_elements(),
-                                .base_is_trained = tuning_.full},
-                               result.attended_length);
-  exchange_.release_staging();  // of a longer row
-  reset_weights();
-  result.plan = plan_for(point, result.attended_length);
-  if (point.form && !result.plan.fits) {
-    return result;
-  }
+void TrainBench::take_steps(const std::vector<std::int64_t>& documents, const MeasuringHook& hook,
+                            TrainMeasurement& result) {
+  const std::int64_t tokens = result.tokens;
   attention_.set_head_groups(result.plan.form.attention_groups);
   attention_.set_rehearsal({.one_in = config_.bench.attention_rehearsal,
-                            .kernel_bytes_per_row = result.plan.attention_kernel_bytes /
-                                                    std::max<std::int64_t>(tokens, 1)});
+                            .kernel_bytes_per_row = result.plan.attention_kernel_bytes / tokens});
   model::DecoderModel decoder(model_, *store_, attention_, result.plan.policies,
                               memory_settings(result.plan, tokens));
   const StepParts parts{.config = &config_,
@@ -255,6 +242,27 @@ TrainMeasurement TrainBench::measure(const TrainPoint& point, const MeasuringHoo
   if (tokens <= kLongestExtraStep) {
     dissect(parts, shard, result.anatomy);
   }
+}
+
+TrainMeasurement TrainBench::measure(const TrainPoint& point, const MeasuringHook& hook) {
+  const std::int64_t tokens = point.tokens;
+  const std::vector<std::int64_t> documents = bench_documents(tokens, config_.bench.packing_mean);
+  TrainMeasurement result{.tokens = tokens,
+                          .documents = static_cast<std::int64_t>(documents.size()),
+                          .attended_length = metrics::attended_length(documents)};
+  result.flops_per_token =
+      metrics::flops_per_token(plan::model_sizes(model_),
+                               {.lora_weights = tuning_.full ? 0 : parameters_.trainable_elements(),
+                                .base_is_trained = tuning_.full},
+                               result.attended_length);
+  exchange_.release_staging();  // of a longer row
+  reset_weights();
+  result.plan = plan_for(point, result.attended_length);
+  if (point.form && !result.plan.fits) {
+    return result;
+  }
+  explain_out_of_memory(fmt::format("{} tokens", tokens), result.plan, device_,
+                        [&] { take_steps(documents, hook, result); });
   return result;
 }
 

@@ -98,6 +98,9 @@ class TrainBench {
   [[nodiscard]] double copy_rate() const;
   /// A step whose operations are timed.
   StepOutcome dissect(const StepParts& parts, const dist::LocalBatch& shard, StepAnatomy& anatomy);
+  /// Fills all but what the plan says.
+  void take_steps(const std::vector<std::int64_t>& documents, const MeasuringHook& hook,
+                  TrainMeasurement& result);
   void measure_steps(const StepParts& parts, const dist::LocalBatch& shard, std::int64_t steps,
                      TrainMeasurement& result);
 

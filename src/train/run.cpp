@@ -21,6 +21,7 @@
 #include "ops/scalar_type.h"
 #include "plan/memory_plan.h"
 #include "train/checkpoint_files.h"
+#include "train/out_of_memory.h"
 #include "train/rank_agreement.h"
 #include "train/rank_setup.h"
 #include "train/run_folder.h"
@@ -240,22 +241,24 @@ class Run {
       say(fmt::format("all {} steps were trained before: nothing is left to do", start_step));
     }
     surroundings_.hooks.activity("step");
+    const TrainerParts parts{
+        .step = {.config = &config_,
+                 .world = group_.world.get(),
+                 .sp = group_.sp.get(),
+                 .model = decoder_.get(),
+                 .parameters = parameters_.get(),
+                 .optimizer = optimizer_.get(),
+                 .lora_dropout = lora_dropout()},
+        .train = &datasets_->train,
+        .validation = datasets_->validation ? &*datasets_->validation : nullptr,
+        .schedule = &*schedule_,
+        .lr = &*lr_,
+        .recorder = recorder_.get(),
+        .checkpoints = &checkpoints,
+        .start_step = start_step,
+        .hooks = surroundings_.hooks};
     const TrainResult result =
-        train({.step = {.config = &config_,
-                        .world = group_.world.get(),
-                        .sp = group_.sp.get(),
-                        .model = decoder_.get(),
-                        .parameters = parameters_.get(),
-                        .optimizer = optimizer_.get(),
-                        .lora_dropout = lora_dropout()},
-               .train = &datasets_->train,
-               .validation = datasets_->validation ? &*datasets_->validation : nullptr,
-               .schedule = &*schedule_,
-               .lr = &*lr_,
-               .recorder = recorder_.get(),
-               .checkpoints = &checkpoints,
-               .start_step = start_step,
-               .hooks = surroundings_.hooks});
+        explain_out_of_memory("training", plan_, device_, [&] { return train(parts); });
     return {result.summary, result.stop_signal, run_folder_.string()};
   }
 

@@ -3,6 +3,7 @@
 //   process_parity parity MODEL lora|full SP DP    rank 0 compares with one rank, one document at a time
 //   process_parity policies MODEL lora|full SP DP  every activation policy gives the same bits
 //   process_parity exchange                        hash tensors through the exchange of all ranks
+//   process_parity races                           a hundred rounds whose work runs beside their exchanges
 // The exit status is the verdict.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -37,12 +38,20 @@ Words words_of(const std::vector<std::string>& words) {
           .sharded = words.size() > 5 && words.at(5) == "sharded"};
 }
 
+/// As runs on GPUs exchange long rows.
+std::unique_ptr<dist::UlyssesExchange> in_two_parts(dist::Communicator& comm,
+                                                    std::vector<config::RankHeads> heads,
+                                                    std::int64_t head_dim) {
+  return std::make_unique<dist_test::InParts<2>>(comm, std::move(heads), head_dim);
+}
+
 int check_parity(const dist::ProcessGroup& group, const Words& words, at::Device device) {
   const testing::Rows rows = testing::composite_step(testing::tiny_model(words.model).vocab_size);
   testing::StepOptions options;
   options.device = device;
   options.sharded = words.sharded;
   options.num_layers = words.sharded ? 5 : 0;  // two would stay in the buffers for good
+  options.make_exchange = in_two_parts;        // where there is no peer memory: messages
   const testing::StepResult many = testing::run_rank(*group.world, words.model, words.tuning,
                                                      words.layout, testing::flatten(rows), options);
   if (group.world->rank() != 0) {
@@ -70,6 +79,7 @@ int check_policies(const dist::ProcessGroup& group, const Words& words, at::Devi
     return testing::run_rank(*group.world, words.model, words.tuning, words.layout, rows, options);
   };
   options.num_layers = words.sharded ? 5 : 0;
+  options.make_exchange = in_two_parts;
   // Whole weights give the bits that every policy is compared with.
   const testing::StepResult keep = run();
   int faults = 0;
@@ -116,6 +126,74 @@ int check_exchange(dist::Communicator& comm, at::Device device) {
   return faults == 0 && comm.counters().num_exchanges > 0 ? 0 : 1;
 }
 
+/// Values differ from round to round, so that what is read too early, or overwritten too soon, is wrong. The host runs
+/// ahead of the GPU: it looks once, at the end.
+int check_races(dist::Communicator& comm, at::Device device) {
+  constexpr int kRounds = 100;
+  const dist_test::Bench bench{.layout = {.num_q = 28, .num_kv = 4},
+                               .heads = config::split_heads(28, 4, comm.size()),
+                               .tokens = config::split_tokens(8195, comm.size()),
+                               .rank = comm.rank(),
+                               .type = at::kFloat,
+                               .device = device,
+                               .head_dim = 8};
+  dist_test::InParts<2> exchange(comm, bench.heads, bench.head_dim);
+  exchange.set_row(bench.tokens);
+  using dist_test::Kind;
+  const auto local = [&](Kind kind, int round) { return bench.local(kind) + round; };
+  const dist::Qkv mine{
+      .q = local(dist_test::kQ, 0), .k = local(dist_test::kK, 0), .v = local(dist_test::kV, 0)};
+  const dist::Qkv head{.q = bench.head_local(dist_test::kQ),
+                       .k = bench.head_local(dist_test::kK),
+                       .v = bench.head_local(dist_test::kV)};
+  const at::Tensor o = bench.local(dist_test::kO);
+  const at::Tensor o_head = bench.head_local(dist_test::kO);
+  const at::Tensor load = at::ones({512, 512}, o.options());
+  at::Tensor wrong = at::zeros({}, o.options().dtype(at::kLong));
+  for (int round = 0; round < kRounds; ++round) {
+    const auto busy = [&] {
+      for (int i = 0; i < round % 5; ++i) {
+        at::matmul(load, load);
+      }
+    };
+    const auto plus = [&](const at::Tensor& x, dist::LocalRows rows) {
+      busy();
+      return x.narrow(0, rows.begin, rows.size()) + round;
+    };
+    const auto compare = [&](const at::Tensor& got, const at::Tensor& want) {
+      wrong += got.ne(want + round).sum();
+    };
+    const auto make = [&](dist::LocalRows rows) {
+      return dist::Qkv{.q = plus(mine.q, rows), .k = plus(mine.k, rows), .v = plus(mine.v, rows)};
+    };
+    {
+      const dist::Qkv got = exchange.seq_to_head_qkv(make, o, {}, {});
+      compare(got.q, head.q);
+      compare(got.k, head.k);
+      compare(got.v, head.v);
+    }
+    {
+      const at::Tensor out = at::empty_like(o);
+      exchange.head_to_seq(o_head + round, out, [&](dist::LocalRows rows) {
+        busy();
+        wrong += (out.narrow(0, rows.begin, rows.size()) - round)
+                     .ne(o.narrow(0, rows.begin, rows.size()))
+                     .sum();
+      });
+    }
+    const auto make_o = [&](dist::LocalRows rows) { return plus(o, rows); };
+    compare(exchange.head_to_seq_backward(make_o, o, busy), o_head);
+    const dist::Qkv back = exchange.seq_to_head_qkv_backward(
+        {.q = head.q + round, .k = head.k + round, .v = head.v + round}, {}, {}, busy);
+    compare(back.q, mine.q);
+    compare(back.k, mine.k);
+    compare(back.v, mine.v);
+  }
+  const auto count = wrong.item<std::int64_t>();
+  fmt::print("rank {}: {} values are wrong after {} rounds\n", comm.rank(), count, kRounds);
+  return count == 0 ? 0 : 1;
+}
+
 int run(std::vector<std::string> words) {
   at::set_num_threads(1);
   const config::LaunchInfo launch = dist::read_rank_environment(dist::process_environment()).info;
@@ -126,7 +204,8 @@ int run(std::vector<std::string> words) {
     device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(launch.local_rank));
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   }
-  const bool is_exchange = words.at(0) == "exchange";
+  const bool is_races = words.at(0) == "races";
+  const bool is_exchange = words.at(0) == "exchange" || is_races;
   const testing::Layout layout =
       is_exchange ? testing::Layout{.sp = launch.ranks} : words_of(words).layout;
   if (launch.ranks != layout.sp * layout.dp) {
@@ -135,6 +214,9 @@ int run(std::vector<std::string> words) {
   }
   const dist::ProcessGroup group = dist::make_process_group(
       dist::open_world(launch, nullptr, device), {.dp = layout.dp, .sp = layout.sp});
+  if (is_races) {
+    return check_races(*group.world, device);
+  }
   if (is_exchange) {
     return check_exchange(*group.world, device);
   }
