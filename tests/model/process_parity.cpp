@@ -126,72 +126,81 @@ int check_exchange(dist::Communicator& comm, at::Device device) {
   return faults == 0 && comm.counters().num_exchanges > 0 ? 0 : 1;
 }
 
-/// Values differ from round to round, so that what is read too early, or overwritten too soon, is wrong. The host runs
-/// ahead of the GPU: it looks once, at the end.
-int check_races(dist::Communicator& comm, at::Device device) {
-  constexpr int kRounds = 100;
-  const dist_test::Bench bench{.layout = {.num_q = 28, .num_kv = 4},
-                               .heads = config::split_heads(28, 4, comm.size()),
-                               .tokens = config::split_tokens(8195, comm.size()),
-                               .rank = comm.rank(),
-                               .type = at::kFloat,
-                               .device = device,
-                               .head_dim = 8};
-  dist_test::InParts<2> exchange(comm, bench.heads, bench.head_dim);
-  exchange.set_row(bench.tokens);
-  using dist_test::Kind;
-  const auto local = [&](Kind kind, int round) { return bench.local(kind) + round; };
-  const dist::Qkv mine{
-      .q = local(dist_test::kQ, 0), .k = local(dist_test::kK, 0), .v = local(dist_test::kV, 0)};
-  const dist::Qkv head{.q = bench.head_local(dist_test::kQ),
-                       .k = bench.head_local(dist_test::kK),
-                       .v = bench.head_local(dist_test::kV)};
-  const at::Tensor o = bench.local(dist_test::kO);
-  const at::Tensor o_head = bench.head_local(dist_test::kO);
-  const at::Tensor load = at::ones({512, 512}, o.options());
-  at::Tensor wrong = at::zeros({}, o.options().dtype(at::kLong));
-  for (int round = 0; round < kRounds; ++round) {
+/// Rounds of all four exchanges, with products beside them. Values differ from round to round, so that what is read too
+/// early, or overwritten too soon, is wrong; the host runs ahead of the GPU and looks once, at the end.
+class Races {
+ public:
+  Races(dist::Communicator& comm, at::Device device)
+      : bench_{.layout = {.num_q = 28, .num_kv = 4},
+               .heads = config::split_heads(28, 4, comm.size()),
+               .tokens = config::split_tokens(8195, comm.size()),
+               .rank = comm.rank(),
+               .type = at::kFloat,
+               .device = device,
+               .head_dim = 8},
+        exchange_(comm, bench_.heads, bench_.head_dim) {
+    exchange_.set_row(bench_.tokens);
+  }
+
+  void round(int number) {
     const auto busy = [&] {
-      for (int i = 0; i < round % 5; ++i) {
-        at::matmul(load, load);
+      for (int i = 0; i < number % 5; ++i) {
+        at::matmul(load_, load_);
       }
     };
-    const auto plus = [&](const at::Tensor& x, dist::LocalRows rows) {
+    const auto make = [&](const at::Tensor& x, dist::LocalRows rows) {
       busy();
-      return x.narrow(0, rows.begin, rows.size()) + round;
+      return x.narrow(0, rows.begin, rows.size()) + number;
     };
-    const auto compare = [&](const at::Tensor& got, const at::Tensor& want) {
-      wrong += got.ne(want + round).sum();
+    const auto compare = [&](const dist::Qkv& got, const dist::Qkv& want) {
+      wrong_ += got.q.ne(want.q + number).sum() + got.k.ne(want.k + number).sum() +
+                got.v.ne(want.v + number).sum();
     };
-    const auto make = [&](dist::LocalRows rows) {
-      return dist::Qkv{.q = plus(mine.q, rows), .k = plus(mine.k, rows), .v = plus(mine.v, rows)};
+    const auto make_qkv = [&](dist::LocalRows rows) {
+      return dist::Qkv{
+          .q = make(mine_.q, rows), .k = make(mine_.k, rows), .v = make(mine_.v, rows)};
     };
-    {
-      const dist::Qkv got = exchange.seq_to_head_qkv(make, o, {}, {});
-      compare(got.q, head.q);
-      compare(got.k, head.k);
-      compare(got.v, head.v);
-    }
-    {
-      const at::Tensor out = at::empty_like(o);
-      exchange.head_to_seq(o_head + round, out, [&](dist::LocalRows rows) {
-        busy();
-        wrong += (out.narrow(0, rows.begin, rows.size()) - round)
-                     .ne(o.narrow(0, rows.begin, rows.size()))
-                     .sum();
-      });
-    }
-    const auto make_o = [&](dist::LocalRows rows) { return plus(o, rows); };
-    compare(exchange.head_to_seq_backward(make_o, o, busy), o_head);
-    const dist::Qkv back = exchange.seq_to_head_qkv_backward(
-        {.q = head.q + round, .k = head.k + round, .v = head.v + round}, {}, {}, busy);
-    compare(back.q, mine.q);
-    compare(back.k, mine.k);
-    compare(back.v, mine.v);
+    compare(exchange_.seq_to_head_qkv(make_qkv, o_, {}, {}), head_);
+    const at::Tensor out = at::empty_like(o_);
+    exchange_.head_to_seq(o_head_ + number, out, [&](dist::LocalRows rows) {
+      busy();
+      const auto part = [&](const at::Tensor& x) { return x.narrow(0, rows.begin, rows.size()); };
+      wrong_ += part(out).ne(part(o_) + number).sum();
+    });
+    const at::Tensor d_o = exchange_.head_to_seq_backward(
+        [&](dist::LocalRows rows) { return make(o_, rows); }, o_, busy);
+    wrong_ += d_o.ne(o_head_ + number).sum();
+    compare(
+        exchange_.seq_to_head_qkv_backward(
+            {.q = head_.q + number, .k = head_.k + number, .v = head_.v + number}, {}, {}, busy),
+        mine_);
   }
-  const auto count = wrong.item<std::int64_t>();
-  fmt::print("rank {}: {} values are wrong after {} rounds\n", comm.rank(), count, kRounds);
-  return count == 0 ? 0 : 1;
+  [[nodiscard]] std::int64_t wrong() const { return wrong_.item<std::int64_t>(); }
+
+ private:
+  dist_test::Bench bench_;
+  dist_test::InParts<2> exchange_;
+  dist::Qkv mine_{.q = bench_.local(dist_test::kQ),
+                  .k = bench_.local(dist_test::kK),
+                  .v = bench_.local(dist_test::kV)};
+  dist::Qkv head_{.q = bench_.head_local(dist_test::kQ),
+                  .k = bench_.head_local(dist_test::kK),
+                  .v = bench_.head_local(dist_test::kV)};
+  at::Tensor o_ = bench_.local(dist_test::kO);
+  at::Tensor o_head_ = bench_.head_local(dist_test::kO);
+  at::Tensor load_ = at::ones({512, 512}, o_.options());
+  at::Tensor wrong_ = at::zeros({}, o_.options().dtype(at::kLong));
+};
+
+int check_races(dist::Communicator& comm, at::Device device) {
+  constexpr int kRounds = 100;
+  Races races(comm, device);
+  for (int round = 0; round < kRounds; ++round) {
+    races.round(round);
+  }
+  const std::int64_t wrong = races.wrong();
+  fmt::print("rank {}: {} values are wrong after {} rounds\n", comm.rank(), wrong, kRounds);
+  return wrong == 0 ? 0 : 1;
 }
 
 int run(std::vector<std::string> words) {
