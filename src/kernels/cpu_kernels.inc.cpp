@@ -187,6 +187,27 @@ void copy_heads(const CopyHeads& a, Stream) {
   });
 }
 
+void scaled_copies(const ScaledCopies& a, Stream) {
+  dispatch(a.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    // One team for all segments: they are small, and none waits for another.
+#pragma omp parallel
+    for (std::int64_t i = 0; i < a.num_segments; ++i) {
+      const ScaledSegment& segment = a.segments[i];
+      const float scale = segment.scale;
+#pragma omp for schedule(static) nowait
+      for (std::int64_t row = 0; row < segment.rows; ++row) {
+        const float* from = segment.from + row * segment.from_pitch;
+        T* to = row_of<T>(segment.to, row, segment.to_pitch);
+#pragma omp simd
+        for (std::int64_t column = 0; column < segment.columns; ++column) {
+          store(to[column], from[column] * scale);
+        }
+      }
+    }
+  });
+}
+
 void swiglu_forward(const SwigluForward& a, Stream) {
   dispatch(a.dtype, [&](auto tag) {
     using T = decltype(tag);
@@ -443,6 +464,7 @@ KernelTable make_table() {
           .rms_norm_backward = rms_norm_backward,
           .rope = rope,
           .copy_heads = copy_heads,
+          .scaled_copies = scaled_copies,
           .swiglu_forward = swiglu_forward,
           .swiglu_backward = swiglu_backward,
           .cross_entropy = cross_entropy,

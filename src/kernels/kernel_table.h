@@ -91,6 +91,26 @@ struct CopyHeads {
   bool inverse = false;
 };
 
+/// A fp32 matrix on its way to another of any pitch, times a factor.
+struct ScaledSegment {
+  const float* from = nullptr;
+  std::int64_t from_pitch = 0;
+  void* to = nullptr;
+  std::int64_t to_pitch = 0;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  float scale = 1;
+};
+
+/// to = scale · from for every segment, any number of them: the product in fp32, rounded to `dtype`,
+/// which is that of all targets, to nearest even. What a segment writes is neither read nor written
+/// by any other and does not overlap what it reads.
+struct ScaledCopies {
+  base::Dtype dtype = base::Dtype::kFloat32;
+  const ScaledSegment* segments = nullptr;
+  std::int64_t num_segments = 0;
+};
+
 /// out = silu(gate) · up, gate_up = [rows, gate | up] with `width` columns each.
 struct SwigluForward {
   base::Dtype dtype = base::Dtype::kFloat32;
@@ -216,6 +236,7 @@ struct KernelTable {
   void (*rms_norm_backward)(const RmsNormBackward&, Stream) = nullptr;
   void (*rope)(const Rope&, Stream) = nullptr;
   void (*copy_heads)(const CopyHeads&, Stream) = nullptr;
+  void (*scaled_copies)(const ScaledCopies&, Stream) = nullptr;
   void (*swiglu_forward)(const SwigluForward&, Stream) = nullptr;
   void (*swiglu_backward)(const SwigluBackward&, Stream) = nullptr;
   void (*cross_entropy)(const CrossEntropy&, Stream) = nullptr;

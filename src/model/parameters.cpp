@@ -1,7 +1,5 @@
 #include "model/parameters.h"
 
-#include <ATen/ops/_foreach_copy.h>
-#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -18,6 +16,11 @@ constexpr std::int64_t kAlignElements = 16;  // 64 bytes of fp32
 
 std::int64_t align_up(std::int64_t value) {
   return (value + kAlignElements - 1) / kAlignElements * kAlignElements;
+}
+
+/// A vector as one row.
+at::Tensor as_matrix(const at::Tensor& tensor) {
+  return tensor.dim() == 1 ? tensor.unsqueeze(0) : tensor;
 }
 
 }  // namespace
@@ -251,28 +254,22 @@ at::Tensor Parameters::fused(const std::vector<std::int64_t>& params) const {
   return first.as_strided(shape, strides);
 }
 
+ops::ScaledCopy Parameters::copy_of(const Place& place) {
+  return {as_matrix(place.master), as_matrix(place.compute), place.scale};
+}
+
 void Parameters::list_copies() {
   for (const FlatSegment& segment : segments_) {
     const Place& place = places_[static_cast<std::size_t>(segment.param)];
     if (!place.aliases) {
-      copies_.push_back(place.compute);
-      copied_masters_.push_back(place.master);
-    }
-    if (place.scale != 1) {
-      scaled_copies_.push_back(place.compute);
+      copies_.push_back(copy_of(place));
     }
   }
 }
 
 void Parameters::refresh_compute() {
   ++version_;
-  // One call for all of them: there are hundreds of small ones.
-  if (!copies_.empty()) {
-    at::_foreach_copy_(copies_, copied_masters_);
-  }
-  if (!scaled_copies_.empty()) {
-    at::_foreach_mul_(scaled_copies_, *slab_scale_);
-  }
+  ops::scaled_copies(copies_);
 }
 
 void Parameters::assign_rows(const Place& place, const at::Tensor& values) const {
@@ -294,14 +291,15 @@ void Parameters::assign(std::int64_t param, const at::Tensor& values) {
     assign_rows(place, values);
     return;
   }
-  if (place.master.defined()) {
-    place.master.copy_(values);
-  }
-  if (!place.aliases) {
+  if (!place.master.defined()) {
+    LONGHAUL_ASSERT(place.scale == 1, "adapters are trained");
     place.compute.copy_(values);
-    if (place.scale != 1) {
-      place.compute.mul_(place.scale);
-    }
+    return;
+  }
+  place.master.copy_(values);
+  if (!place.aliases) {
+    const ops::ScaledCopy copy = copy_of(place);
+    ops::scaled_copies({&copy, 1});
   }
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "config/shapes.h"
+#include "ops/rows.h"
 
 namespace longhaul::model {
 
@@ -115,6 +116,8 @@ class Parameters {
   [[nodiscard]] std::int64_t sibling(std::int64_t weight, const std::string& name) const;
   void plan_segments(const std::vector<Group>& groups);
   void allocate(const std::vector<Group>& groups);
+  /// From a trained parameter's master to its compute copy.
+  [[nodiscard]] static ops::ScaledCopy copy_of(const Place& place);
   void list_copies();
   void assign_rows(const Place& place, const at::Tensor& values) const;
   [[nodiscard]] std::int64_t owner_of(std::int64_t param) const;
@@ -131,10 +134,7 @@ class Parameters {
   std::map<std::string, std::int64_t> by_name_;
   std::vector<Place> places_;
   std::vector<FlatSegment> segments_;
-  // What refresh_compute writes: compute copies and their masters, and the copies in slabs.
-  std::vector<at::Tensor> copies_;
-  std::vector<at::Tensor> copied_masters_;
-  std::vector<at::Tensor> scaled_copies_;
+  std::vector<ops::ScaledCopy> copies_;  // what refresh_compute does
   at::Tensor flat_master_;
   at::Tensor flat_gradient_;
 };

@@ -263,6 +263,35 @@ void copy_heads(std::span<const HeadCopy> copies, std::int64_t head_dim, const R
   device.kernels.copy_heads(args, device.stream);
 }
 
+void scaled_copies(std::span<const ScaledCopy> copies) {
+  const OpTimer timer(OpKind::kElementwise);
+  if (copies.empty()) {
+    return;
+  }
+  const at::Tensor& first = copies.front().to;
+  const base::Dtype dtype = element_type(first, "to");
+  std::vector<kernels::ScaledSegment> segments;
+  segments.reserve(copies.size());
+  for (const ScaledCopy& copy : copies) {
+    const Rows from = layout_of(copy.from, "from");
+    const Rows to = rows_of(copy.to, "to", dtype);
+    LONGHAUL_ASSERT(copy.from.scalar_type() == at::kFloat, "from is float32");
+    check_shape(to, from.rows, from.width, "to");
+    segments.push_back({.from = static_cast<const float*>(from.data),
+                        .from_pitch = from.pitch,
+                        .to = to.data,
+                        .to_pitch = to.pitch,
+                        .rows = from.rows,
+                        .columns = from.width,
+                        .scale = static_cast<float>(copy.scale)});
+  }
+  const Launcher device(first);
+  device.kernels.scaled_copies({.dtype = dtype,
+                                .segments = segments.data(),
+                                .num_segments = static_cast<std::int64_t>(segments.size())},
+                               device.stream);
+}
+
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
   const OpTimer timer(OpKind::kElementwise);
   const base::Dtype dtype = element_type(gate_up, "gate_up");

@@ -52,6 +52,20 @@ struct HeadCopy {
 void copy_heads(std::span<const HeadCopy> copies, std::int64_t head_dim = 0,
                 const RopeTable& table = {}, RopeDirection direction = RopeDirection::kForward);
 
+/// Values on their way into a matrix of another type or pitch. What `to` covers is not read by any
+/// copy of the call, nor written by another.
+struct ScaledCopy {
+  at::Tensor from;
+  at::Tensor to;
+  double scale = 1;
+};
+/// to = scale·from for all copies in a few launches: the product of fp32 numbers, rounded once.
+///
+/// Shapes  from and to [R, C] of any R and C, which copies need not share
+/// Types   from: float32; to: float32 or bfloat16, one for the whole call
+/// Errors  InternalError names the argument that does not fit
+void scaled_copies(std::span<const ScaledCopy> copies);
+
 /// out [S, F] = silu(gate)·up of gate_up [S, 2F].
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out);
 /// d(gate_up), which may be written over gate_up itself.

@@ -35,6 +35,7 @@ TEST(CudaTable, NamesEveryKernel) {
   EXPECT_NE(table.rms_norm_backward, nullptr);
   EXPECT_NE(table.rope, nullptr);
   EXPECT_NE(table.copy_heads, nullptr);
+  EXPECT_NE(table.scaled_copies, nullptr);
   EXPECT_NE(table.swiglu_forward, nullptr);
   EXPECT_NE(table.swiglu_backward, nullptr);
   EXPECT_NE(table.cross_entropy, nullptr);

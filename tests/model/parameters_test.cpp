@@ -120,6 +120,40 @@ TEST(Parameters, RefreshWritesMastersIntoTheirCopies) {
   }
 }
 
+TEST(Parameters, RoundTheScaledBOfASlabOnceHoweverItIsWritten) {
+  const config::ModelConfig model = testing::tiny_model("qwen2");
+  const auto registry =
+      config::build_registry(model, testing::tiny_tuning(model, testing::Tuning::kLora));
+  for (const auto& [type, scale] :
+       {std::pair{at::kBFloat16, 2.0}, {at::kBFloat16, 2.0 / 3.0}, {at::kFloat, 2.0 / 3.0}}) {
+    for (const bool in_part : {false, true}) {
+      Parameters parameters(
+          registry, type, at::kCPU, scale,
+          in_part ? std::optional(model::RankShare{.rank = 1, .ranks = 2}) : std::nullopt);
+      testing::randomise(parameters, 4);
+      at::manual_seed(5);
+      const at::Tensor values = at::randn({parameters.flat_masters().numel()});
+      parameters.flat_masters().copy_(values);
+      parameters.refresh_compute();
+      std::vector<at::Tensor> refreshed;
+      for (const model::FlatSegment& segment : parameters.segments()) {
+        const bool scaled = parameters.registry()[static_cast<std::size_t>(segment.param)].kind ==
+                            config::ParamKind::kLoraB;
+        const at::Tensor product = parameters.master(segment.param) * (scaled ? scale : 1.0);
+        refreshed.push_back(parameters.compute(segment.param).clone());
+        EXPECT_TRUE(refreshed.back().equal(product.to(type)));
+      }
+      for (std::size_t i = 0; i < refreshed.size(); ++i) {
+        const std::int64_t param = parameters.segments()[i].param;
+        const at::Tensor master = parameters.master(param).clone();
+        parameters.compute(param).zero_();
+        parameters.assign(param, master);
+        EXPECT_TRUE(parameters.compute(param).equal(refreshed[i]));
+      }
+    }
+  }
+}
+
 TEST(Parameters, AssignKeepsTheMasterExactAndRoundsTheCopy) {
   Parameters parameters = make("llama", {.full = true}, at::kBFloat16);
   const std::int64_t param = numbers(parameters, {"mlp.up_proj.weight"}).front();

@@ -164,6 +164,38 @@ TEST(Rows, CopiesOfHeadsThatDoNotFitAreNamed) {
   EXPECT_THAT(bug_of([&] { copy_heads(of_two_lengths); }), HasSubstr("from is [3, 8], got [2, 8]"));
 }
 
+TEST(Rows, ScaledCopiesRoundTheProductAsLibtorchDoes) {
+  at::manual_seed(11);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    std::vector<ScaledCopy> copies;
+    for (const double scale : {1.0, 0.5, 2.0 / 3.0, 64.0 / 24.0}) {
+      copies.push_back({pitched(40, 8), pitched(40, 8, type), scale});
+      copies.push_back({at::randn({1, 33}), at::empty({1, 33}, type), scale});
+    }
+    scaled_copies(copies);
+    for (const ScaledCopy& copy : copies) {
+      EXPECT_TRUE(copy.to.equal((copy.from * copy.scale).to(type))) << copy.scale;
+    }
+  }
+  scaled_copies({});
+}
+
+TEST(Rows, ScaledCopiesThatDoNotFitAreNamed) {
+  const at::Tensor x = at::ones({3, 8});
+  const auto bug = [](const ScaledCopy& copy) {
+    return bug_of([&] { scaled_copies(std::span(&copy, 1)); });
+  };
+  EXPECT_THAT(bug({x, at::ones({3, 7})}), HasSubstr("to is [3, 8], got [3, 7]"));
+  EXPECT_THAT(bug({x, at::ones({2, 8})}), HasSubstr("to is [3, 8], got [2, 8]"));
+  EXPECT_THAT(bug({x, at::ones({8, 3}).t()}), HasSubstr("columns of to are neighbours"));
+  EXPECT_THAT(bug({x.to(at::kBFloat16), x.clone()}), HasSubstr("from is float32"));
+  EXPECT_THAT(bug({x, x.to(at::kDouble)}), HasSubstr("to is float32 or bfloat16"));
+  EXPECT_THAT(bug({at::ones({8}), at::ones({8})}), HasSubstr("from is a matrix"));
+  const ScaledCopy of_two_types[] = {{x, x.clone()}, {x, x.to(at::kBFloat16)}};
+  EXPECT_THAT(bug_of([&] { scaled_copies(of_two_types); }),
+              HasSubstr("to has the call's element type"));
+}
+
 TEST(Rows, SwigluAndItsBackwardEqualAutograd) {
   at::manual_seed(4);
   const at::Tensor gate_up = pitched(5, 14);
@@ -243,6 +275,9 @@ TEST(Rows, RowsMayBeMissing) {
   swiglu(at::empty({0, 8}), at::empty({0, 4}));
   const HeadCopy none[] = {{at::empty({0, 4}), at::empty({0, 4}), true}};
   copy_heads(none, 4, make_rope_table({}, std::vector<float>{1, 2}));
+  const ScaledCopy nothing[] = {{at::empty({0, 4}), at::empty({0, 4})},
+                                {at::empty({4, 0}), at::empty({4, 0})}};
+  scaled_copies(nothing);
   embedding_gather(at::ones({3, 4}), {}, at::empty({0, 4}));
 }
 

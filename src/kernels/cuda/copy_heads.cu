@@ -8,6 +8,7 @@
 #include "kernels/cuda/fast_divide.h"
 #include "kernels/cuda/kernels.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/part_of_block.cuh"
 #include "kernels/cuda/rotary.cuh"
 
 namespace longhaul::kernels::cuda {
@@ -90,11 +91,7 @@ __device__ void turn_item(const Parts& a, const Part& part, std::uint32_t block)
 /// them in each thread's own memory would cost more than the segment.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads) copy_heads_kernel(const __grid_constant__ Parts a) {
-  int index = 0;
-#pragma unroll
-  for (int step = kSegments / 2; step > 0; step /= 2) {
-    index += a.first_block[index + step] <= blockIdx.x ? step : 0;
-  }
+  const int index = part_of_block(a.first_block);
   const Part& part = a.parts[index];
   const std::uint32_t block = blockIdx.x - a.first_block[index];
   if (part.rotated) {

@@ -13,6 +13,8 @@ void rms_norm_backward(const RmsNormBackward& a, Stream stream);
 void rope(const Rope& a, Stream stream);
 /// Element-wise; up to 32 segments in a launch.
 void copy_heads(const CopyHeads& a, Stream stream);
+/// Element-wise; up to 64 segments in a launch. The bits of the CPU's.
+void scaled_copies(const ScaledCopies& a, Stream stream);
 /// Element-wise.
 void swiglu_forward(const SwigluForward& a, Stream stream);
 /// Element-wise.

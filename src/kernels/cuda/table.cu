@@ -8,6 +8,7 @@ const KernelTable& cuda_kernels() {
                                     .rms_norm_backward = cuda::rms_norm_backward,
                                     .rope = cuda::rope,
                                     .copy_heads = cuda::copy_heads,
+                                    .scaled_copies = cuda::scaled_copies,
                                     .swiglu_forward = cuda::swiglu_forward,
                                     .swiglu_backward = cuda::swiglu_backward,
                                     .cross_entropy = cuda::cross_entropy,
