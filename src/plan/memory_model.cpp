@@ -160,7 +160,8 @@ RankBytes MemoryModel::bytes(std::span<const LayerPolicy> policies, const LayerF
   const std::int64_t head =
       bytes.activations + walk.travelling_below(policies.size()) + head_bytes(sizes_, form);
   const std::int64_t rope = sizes_.row * sizes_.half_head * 2 * 4;
-  bytes.working_set = exchange_bytes(sizes_) + rope + std::max(walk.backward_peak(form), head) - bytes.activations;
+  bytes.working_set =
+      exchange_bytes(sizes_) + rope + std::max(walk.backward_peak(form), head) - bytes.activations;
   bytes.activations += lora_bytes_;
   return bytes;
 }
