@@ -187,6 +187,10 @@ int train(const Rank& rank) {
       fmt::print("step {}\n{}", step, noise);
       std::fflush(stdout);
     }
+    if (rank.options.number("all_speak", 0) > 0) {
+      fmt::print("rank {} step {}\n", rank.session.info().rank, step);
+      std::fflush(stdout);
+    }
     if (wish[0] > 0) {
       fmt::print("rank {} checkpoint {}\n", rank.session.info().rank, step);
       return 128 + static_cast<int>(wish[1]);
