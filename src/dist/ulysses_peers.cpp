@@ -4,15 +4,13 @@
 
 #include <algorithm>
 
+#include "config/exchange_parts.h"
 #include "dist/ulysses.h"
 #include "ops/backend.h"
 #include "ops/step_clock.h"
 
 namespace longhaul::dist {
 namespace {
-
-/// Below this many tokens of a rank an exchange takes about as long as starting a second one.
-constexpr std::int64_t kRowsOfTwoParts = 4096;
 
 /// Memory of a peer or of this rank as a matrix on this rank's device, whoever has allocated it.
 at::Tensor matrix_at(std::byte* memory, std::int64_t offset_elements, std::int64_t rows,
@@ -60,7 +58,7 @@ PeerMemory* UlyssesExchange::peers_for(const at::Tensor& like) {
 
 std::vector<config::Range> UlyssesExchange::parts_of(std::size_t rank) const {
   const auto ranks = static_cast<std::int64_t>(heads_.size());
-  const std::int64_t parts = row_tokens_ / ranks >= kRowsOfTwoParts ? 2 : 1;
+  const std::int64_t parts = row_tokens_ / ranks >= config::kRowsOfTwoParts ? 2 : 1;
   return config::split_tokens(tokens_[rank].size(), wanted_parts_ > 0 ? wanted_parts_ : parts);
 }
 

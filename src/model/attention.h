@@ -34,8 +34,7 @@ struct QkNormWeights {
   std::int64_t k_param = -1;
 };
 
-/// Some of this rank's own tokens, counted from its first one (dist/ulysses.h).
-using LocalRows = config::Range;
+using dist::LocalRows;
 /// Makes [rows, columns] of a projection.
 using MakeRows = std::function<at::Tensor(LocalRows rows)>;
 /// Uses [rows, columns] as soon as they are there.

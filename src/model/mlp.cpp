@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "model/norm_input.h"
-#include "model/row_parts.h"
 #include "ops/rows.h"
 
 namespace longhaul::model {

@@ -10,6 +10,7 @@
 #include "config/shapes.h"
 #include "model/grad_sink.h"
 #include "model/row_context.h"
+#include "model/row_parts.h"
 #include "model/weight_store.h"
 
 namespace longhaul::model {
@@ -48,9 +49,7 @@ class Mlp {
     bool last = false;
     LoraDropout in_dropout;
     LoraDropout down_dropout;
-    [[nodiscard]] at::Tensor of(const at::Tensor& matrix) const {
-      return matrix.defined() ? matrix.narrow(0, rows.begin, rows.size()) : at::Tensor();
-    }
+    [[nodiscard]] at::Tensor of(const at::Tensor& matrix) const { return of_rows(matrix, rows); }
   };
   [[nodiscard]] std::vector<Tile> tiles(const RowContext& context, std::int64_t num_rows) const;
   /// d(gate_up) over gate_up itself.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "config/exchange_parts.h"
 #include "config/sharding.h"
 
 namespace longhaul::plan {
@@ -110,8 +111,7 @@ double LayerTime::exchange(std::int64_t columns) const {
   if (!s_.exchanges) {
     return 0;
   }
-  constexpr std::int64_t kRowsOfTwoParts = 4096;
-  const double hidden = s_.on_gpu && s_.local >= kRowsOfTwoParts ? 0.5 : 0;
+  const double hidden = s_.on_gpu && s_.local >= config::kRowsOfTwoParts ? 0.5 : 0;
   return (1 - hidden) *
          exchange_seconds(rates_, static_cast<double>((s_.row - s_.local) * columns * s_.element));
 }

@@ -52,6 +52,15 @@ std::unique_ptr<model::WeightStore> make_store(const RankSetup& setup, const Ste
 
 }  // namespace
 
+std::unique_ptr<dist::UlyssesExchange> in_two_parts(dist::Communicator& comm,
+                                                    std::vector<config::RankHeads> heads,
+                                                    std::int64_t head_dim) {
+  auto exchange = std::make_unique<dist::UlyssesExchange>(comm, std::move(heads), head_dim);
+  exchange->use_peer_memory(true);
+  exchange->set_parts(2);
+  return exchange;
+}
+
 StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tuning tuning,
                     Layout layout, const std::vector<data::PackedBatch>& rows,
                     const StepOptions& options) {

@@ -53,6 +53,11 @@ struct StepOptions {
       make_exchange{};
 };
 
+/// An exchange as GPUs make it for long rows: through peer memory where the communicator has it, in two parts.
+std::unique_ptr<dist::UlyssesExchange> in_two_parts(dist::Communicator& comm,
+                                                    std::vector<config::RankHeads> heads,
+                                                    std::int64_t head_dim);
+
 /// `rows[i]` goes to dp group i % dp. Each token's loss is scaled by 1 / all targets.
 StepResult run_step(const std::string& model_name, Tuning tuning, Layout layout,
                     const std::vector<data::PackedBatch>& rows, const StepOptions& options = {});

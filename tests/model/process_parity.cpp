@@ -38,20 +38,13 @@ Words words_of(const std::vector<std::string>& words) {
           .sharded = words.size() > 5 && words.at(5) == "sharded"};
 }
 
-/// As runs on GPUs exchange long rows.
-std::unique_ptr<dist::UlyssesExchange> in_two_parts(dist::Communicator& comm,
-                                                    std::vector<config::RankHeads> heads,
-                                                    std::int64_t head_dim) {
-  return std::make_unique<dist_test::InParts<2>>(comm, std::move(heads), head_dim);
-}
-
 int check_parity(const dist::ProcessGroup& group, const Words& words, at::Device device) {
   const testing::Rows rows = testing::composite_step(testing::tiny_model(words.model).vocab_size);
   testing::StepOptions options;
   options.device = device;
   options.sharded = words.sharded;
-  options.num_layers = words.sharded ? 5 : 0;  // two would stay in the buffers for good
-  options.make_exchange = in_two_parts;        // where there is no peer memory: messages
+  options.num_layers = words.sharded ? 5 : 0;     // two would stay in the buffers for good
+  options.make_exchange = testing::in_two_parts;  // where there is no peer memory: messages
   const testing::StepResult many = testing::run_rank(*group.world, words.model, words.tuning,
                                                      words.layout, testing::flatten(rows), options);
   if (group.world->rank() != 0) {
@@ -79,7 +72,7 @@ int check_policies(const dist::ProcessGroup& group, const Words& words, at::Devi
     return testing::run_rank(*group.world, words.model, words.tuning, words.layout, rows, options);
   };
   options.num_layers = words.sharded ? 5 : 0;
-  options.make_exchange = in_two_parts;
+  options.make_exchange = testing::in_two_parts;
   // Whole weights give the bits that every policy is compared with.
   const testing::StepResult keep = run();
   int faults = 0;

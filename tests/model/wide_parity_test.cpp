@@ -18,15 +18,6 @@ using Case = std::tuple<std::string, Tuning, std::int64_t, std::int64_t>;  // mo
 
 class WideParity : public ::testing::TestWithParam<Case> {};
 
-std::unique_ptr<dist::UlyssesExchange> through_peers(dist::Communicator& comm,
-                                                     std::vector<config::RankHeads> heads,
-                                                     std::int64_t head_dim) {
-  auto exchange = std::make_unique<dist::UlyssesExchange>(comm, std::move(heads), head_dim);
-  exchange->use_peer_memory(true);
-  exchange->set_parts(2);
-  return exchange;
-}
-
 std::vector<StepOptions> all_options(Tuning tuning) {
   std::vector<StepOptions> result;
   for (const auto preset : {ActivationPreset::kA, ActivationPreset::kB, ActivationPreset::kC,
@@ -43,7 +34,7 @@ std::vector<StepOptions> all_options(Tuning tuning) {
           options.mlp_tile_rows = small ? 3 : 0;
           options.sharded = sharded;
           if (peers) {
-            options.make_exchange = through_peers;
+            options.make_exchange = testing::in_two_parts;
           }
           result.push_back(options);
         }
