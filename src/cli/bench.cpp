@@ -19,6 +19,7 @@
 #include "metrics/rates.h"
 #include "ops/backend.h"
 #include "ops/cuda_library.h"
+#include "ops/scalar_type.h"
 #include "plan/device.h"
 #include "train/bench_kernels.h"
 #include "train/bench_train.h"
@@ -244,9 +245,29 @@ void bench_ladder(const Subject& subject, const dist::ProcessGroup& group) {
   }
 }
 
-OrderedJson attention_line(const Subject& subject, const train::AttentionMeasurement& measured) {
+/// The choices of kernels that differ on a row, the one that runs take first.
+std::vector<std::pair<std::string, ops::AttentionKernels>> kernel_choices(const Subject& subject,
+                                                                          bool is_packed) {
+  using ops::AttentionKernels;
+  std::vector<std::pair<std::string, AttentionKernels>> choices = {
+      {"fastest", AttentionKernels::kFastest}};
+  const bool has_choice =
+      !subject.device.is_cpu() && !subject.config.output.deterministic &&
+      train::compute_dtype(subject.config, subject.model) != base::Dtype::kFloat32;
+  if (has_choice) {
+    choices.emplace_back("flash_attn", AttentionKernels::kFlash);
+  }
+  if (has_choice && is_packed) {
+    choices.emplace_back("cudnn, a call per document", AttentionKernels::kCudnnPerDocument);
+  }
+  return choices;
+}
+
+OrderedJson attention_line(const Subject& subject, const train::AttentionMeasurement& measured,
+                           const std::string& choice, const std::string& kernel) {
   OrderedJson line = begin_line(subject, measured.tokens);
-  line["kernel"] = ops::backend_of(subject.device).attention_name();
+  line["kernel"] = kernel;
+  line["choice"] = choice;
   line["query_heads"] = measured.query_heads;
   line["kv_heads"] = measured.kv_heads;
   line["head_dim"] = subject.model.head_dim;
@@ -263,10 +284,15 @@ OrderedJson attention_line(const Subject& subject, const train::AttentionMeasure
 }
 
 void bench_attention(const Subject& subject) {
+  const ops::Backend& backend = ops::backend_of(subject.device);
+  const at::ScalarType type = ops::torch_type(train::compute_dtype(subject.config, subject.model));
   const auto measure = [&](std::int64_t tokens, std::optional<std::int64_t> mean) {
-    print_line(subject,
-               attention_line(subject, train::measure_attention(subject.config, subject.model,
-                                                                subject.device, tokens, mean)));
+    for (const auto& [name, kernels] : kernel_choices(subject, mean.has_value())) {
+      const train::AttentionMeasurement measured = train::measure_attention(
+          subject.config, subject.model, subject.device, tokens, mean, kernels);
+      print_line(subject,
+                 attention_line(subject, measured, name, backend.attention_name(kernels, type)));
+    }
   };
   for (const std::int64_t tokens : subject.config.bench.lengths) {
     measure(tokens, std::nullopt);

@@ -75,6 +75,12 @@ void check_options_of_part(const Config& config, Problems& problems) {
       refuse(option, "train; the ladder's steps have their own");
     }
   }
+  if (part == "exchange") {
+    refuse("deterministic", "train, ladder and attention");
+  }
+  if (part == "attention" || part == "exchange") {
+    refuse("attn_impl", "train and ladder; attention measures every kernel");
+  }
   if (part != "attention") {
     refuse("sequence_parallel_size", "attention; here all ranks share a row");
   }

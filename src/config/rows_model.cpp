@@ -38,7 +38,7 @@ std::vector<OptionSpec> device_rows() {
            .choices = {"auto", "cudnn", "flash_attn", "flash_attention_2", "sdpa", "eager"},
            .help = "Attention kernel; auto takes the fastest measured one, flash_attention_2 is "
                    "another name of flash_attn; on the CPU there is sdpa alone",
-           .commands = kWithDevice}),
+           .commands = kWithDevice | bit(Command::kBench)}),
       model_row<&ModelOptions::use_flash_attn>(
           {.name = "use_flash_attn",
            .type = OptionType::kBoolean,

@@ -106,7 +106,8 @@ std::vector<OptionSpec> output_rows() {
       output_row<&OutputOptions::deterministic>({.name = "deterministic",
                                                  .type = OptionType::kBoolean,
                                                  .default_text = "false",
-                                                 .help = "Deterministic kernels everywhere"}));
+                                                 .help = "Deterministic kernels everywhere",
+                                                 .commands = bit(Command::kBench)}));
   return rows;
 }
 

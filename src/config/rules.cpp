@@ -278,11 +278,22 @@ bool asks_for_offload(const Config& config) {
 
 /// What GPU ranks do not do yet; refused, so that nobody waits for it in vain.
 void check_missing_on_gpu(const Config& config, base::Dtype dtype, Problems& problems) {
-  if (config.model.attn_impl != "auto" && config.model.attn_impl != "sdpa") {
+  const std::string& kernel = config.model.attn_impl;
+  const bool is_forced = kernel == "cudnn" || kernel.starts_with("flash_att");
+  if (kernel == "eager") {
+    contradiction(config, problems, "attn_impl", "not available: GPU ranks have fused kernels only",
+                  "Use auto, cudnn or flash_attn");
+  } else if (is_forced && config.command == Command::kInfer) {
     contradiction(config, problems, "attn_impl",
-                  "not available yet on GPU ranks, which take cuDNN for long documents and "
-                  "FlashAttention-2 for short ones",
-                  "Leave it out");
+                  "not available for infer, whose kernels follow from the lengths", "Leave it out");
+  } else if (is_forced && dtype == base::Dtype::kFloat32) {
+    contradiction(config, problems, "attn_impl",
+                  "has no float32 kernel, which is what the ranks compute with",
+                  "Use auto, or --torch_dtype bfloat16");
+  } else if (kernel == "cudnn" && config.output.deterministic) {
+    contradiction(config, problems, "attn_impl",
+                  "adds gradients in any order, and --deterministic true is given",
+                  "Use auto or flash_attn");
   }
   if (config.model.use_flash_attn == false) {
     contradiction(config, problems, "use_flash_attn", "GPU ranks have fused kernels only",

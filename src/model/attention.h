@@ -91,6 +91,8 @@ class UlyssesAttention final : public Attention {
   void set_head_groups(std::int64_t groups);
   /// For all rows that follow.
   void set_rehearsal(const ops::AttentionRehearsal& rehearsal) { shape_.rehearsal = rehearsal; }
+  /// For all rows that follow; on GPUs.
+  void set_kernels(ops::AttentionKernels kernels) { shape_.kernels = kernels; }
   void set_row(const RowContext& context) override;
   void load_qkv(const MakeRows& make, const at::Tensor& like, const QkNormWeights& norm,
                 const RowContext& context, AttentionSlots& slots) override;

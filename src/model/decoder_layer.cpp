@@ -36,11 +36,29 @@ void drop_slots(const config::LayerPolicy& policy, LayerSlots& slots) {
   }
 }
 
+/// Drops LoRA's u of the products that the policy re-runs.
+void drop_u(const config::LayerPolicy& policy, LayerSlots& slots) {
+  if (!keeps(policy, config::Slot::kQkv)) {
+    slots.u_attention_in.reset();
+  }
+  if (!keeps(policy, config::Slot::kResidual)) {
+    slots.u_attention_out.reset();
+  }
+  if (!keeps(policy, config::Slot::kGateUp)) {
+    slots.mlp.u_in.reset();
+    slots.mlp.u_down.reset();
+  }
+}
+
 }  // namespace
 
 DecoderLayer::DecoderLayer(const config::ModelConfig& model, Attention& attention,
-                           std::int64_t layer, std::int64_t mlp_tile_rows)
-    : model_(&model), attention_(&attention), layer_(layer), mlp_(model, layer, mlp_tile_rows) {}
+                           std::int64_t layer, std::int64_t mlp_tile_rows, bool reruns_u)
+    : model_(&model),
+      attention_(&attention),
+      layer_(layer),
+      mlp_(model, layer, mlp_tile_rows),
+      reruns_u_(reruns_u) {}
 
 void DecoderLayer::run_qkv(const LayerWeights& weights, const RowContext& context,
                            LayerSlots& slots) {
@@ -91,6 +109,9 @@ at::Tensor DecoderLayer::forward(const at::Tensor& x, const LayerWeights& weight
       slots.residual, weights, context,
       keeps(policy, config::Slot::kGateUp) ? Mlp::GateUp::kKeep : Mlp::GateUp::kDrop, slots.mlp);
   drop_slots(policy, slots);
+  if (reruns_u_) {
+    drop_u(policy, slots);
+  }
   return y;
 }
 

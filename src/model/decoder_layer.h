@@ -16,7 +16,7 @@
 namespace longhaul::model {
 
 /// What one layer keeps between its passes; the policy decides which of the big ones are defined
-/// after forward. LoRA's small u = x·Aᵀ are always kept.
+/// after forward. LoRA's small u = x·Aᵀ are kept with them, or always.
 struct LayerSlots {
   at::Tensor input;  // [S, h]
   AttentionSlots attention;
@@ -30,9 +30,10 @@ enum class InputGradient { kNeeded, kNotNeeded };
 
 class DecoderLayer {
  public:
-  /// `model` and `attention` must outlive this object. `mlp_tile_rows` as in Mlp.
+  /// `model` and `attention` must outlive this object. `mlp_tile_rows` as in Mlp; `reruns_u`: the u of products that
+  /// run again are made again with them instead of kept.
   DecoderLayer(const config::ModelConfig& model, Attention& attention, std::int64_t layer,
-               std::int64_t mlp_tile_rows = 0);
+               std::int64_t mlp_tile_rows = 0, bool reruns_u = false);
 
   /// x [S, h] → y [S, h], filling the slots that `policy` keeps. Collective.
   at::Tensor forward(const at::Tensor& x, const LayerWeights& weights, const RowContext& context,
@@ -63,6 +64,7 @@ class DecoderLayer {
   Attention* attention_;
   std::int64_t layer_;
   Mlp mlp_;
+  bool reruns_u_;
 };
 
 }  // namespace longhaul::model

@@ -20,7 +20,7 @@ DecoderModel::DecoderModel(const config::ModelConfig& model, WeightStore& store,
   LONGHAUL_ASSERT(static_cast<std::int64_t>(policies_.size()) == model.num_layers,
                   "one activation policy per layer");
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
-    layers_.emplace_back(model, attention, layer, memory.mlp_tile_rows);
+    layers_.emplace_back(model, attention, layer, memory.mlp_tile_rows, memory.reruns_u);
   }
   rebuilds_input_ = config::rebuilt_inputs(policies_, lowest_backward_layer());
 }

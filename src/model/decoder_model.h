@@ -19,6 +19,7 @@ namespace longhaul::model {
 struct MemorySettings {
   ops::HostBudget host;               // for layers that offload
   std::int64_t mlp_tile_rows = 0;     // as in Mlp
+  bool reruns_u = false;              // as in DecoderLayer
   std::int64_t logits_tile_rows = 0;  // as in HeadSettings
 };
 

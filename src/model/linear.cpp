@@ -74,8 +74,7 @@ void SeparateLinear::forward(const at::Tensor& x_SK, const LoraDropout& dropout,
     return;
   }
   if (!u_SR.defined()) {
-    u_SR = at::empty({x_SK.size(0), lora_columns()}, x_SK.options());
-    ops::linear(dropped(x_SK, dropout, 0), lora_a_, at::Tensor(), u_SR);
+    u_SR = lora_input(x_SK, dropout);
   }
   for (const LinearMember& member : members_) {
     if (member.lora_columns.size() > 0) {
@@ -83,6 +82,15 @@ void SeparateLinear::forward(const at::Tensor& x_SK, const LoraDropout& dropout,
                              columns(y_SN, member.outputs));
     }
   }
+}
+
+at::Tensor SeparateLinear::lora_input(const at::Tensor& x_SK, const LoraDropout& dropout) const {
+  if (!lora_a_.defined()) {
+    return {};
+  }
+  at::Tensor u = at::empty({x_SK.size(0), lora_columns()}, x_SK.options());
+  ops::linear(dropped(x_SK, dropout, 0), lora_a_, at::Tensor(), u);
+  return u;
 }
 
 at::Tensor SeparateLinear::lora_gradient(const at::Tensor& dy_SN) const {

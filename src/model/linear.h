@@ -62,6 +62,9 @@ class Linear {
   /// shape is reused as it is (a re-run); an undefined one is computed and returned through it.
   virtual void forward(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& y_SN,
                        at::Tensor& u_SR) const = 0;
+  /// u alone, with the bits that forward() makes of equal buffers; undefined without adapters.
+  [[nodiscard]] virtual at::Tensor lora_input(const at::Tensor& x_SK,
+                                              const LoraDropout& dropout) const = 0;
   /// du [S, R] = scale·dy·B; undefined without adapters.
   [[nodiscard]] virtual at::Tensor lora_gradient(const at::Tensor& dy_SN) const = 0;
   /// dx [S, K] = dy·W + drop(du·A).
@@ -97,6 +100,8 @@ class SeparateLinear final : public Linear {
   [[nodiscard]] bool base_trained() const override;
   void forward(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& y_SN,
                at::Tensor& u_SR) const override;
+  [[nodiscard]] at::Tensor lora_input(const at::Tensor& x_SK,
+                                      const LoraDropout& dropout) const override;
   [[nodiscard]] at::Tensor lora_gradient(const at::Tensor& dy_SN) const override;
   void input_gradient(const at::Tensor& dy_SN, const at::Tensor& du_SR, const LoraDropout& dropout,
                       const at::Tensor& dx_SK) const override;

@@ -59,11 +59,16 @@ at::Tensor Mlp::forward(const at::Tensor& r, const LayerWeights& weights, const 
 }
 
 void Mlp::down_backward(const at::Tensor& dy, const Linear& down, const Tile& tile,
-                        const at::Tensor& gate_up, const at::Tensor& u, GradSink& sink) const {
+                        const at::Tensor& gate_up, at::Tensor u, GradSink& sink) const {
   const at::Tensor du = down.lora_gradient(dy);
-  const at::Tensor activated = at::empty({dy.size(0), down.in_features()}, dy.options());
+  const bool makes_u = !u.defined() && down.lora_columns() > 0;
+  const at::Tensor activated = makes_u ? buffer_for(down, dy, down.in_features())
+                                       : at::empty({dy.size(0), down.in_features()}, dy.options());
   if (down.needs_input()) {
     ops::swiglu(gate_up, activated);
+    if (makes_u) {
+      u = down.lora_input(activated, tile.down_dropout);
+    }
     down.lora_a_gradient(du, activated, tile.down_dropout, 0, sink);
     down.base_gradient(dy, activated, sink);
   }
@@ -86,16 +91,16 @@ at::Tensor Mlp::backward(const at::Tensor& dy, const at::Tensor& r, const LayerW
     const at::Tensor rstd =
         ops::rms_norm(r_tile, weights.post_norm.weight, model_->rms_norm_eps, normed);
     at::Tensor gate_up = tile.of(slots.gate_up);
+    at::Tensor u = tile.of(slots.u_in);
     if (!gate_up.defined()) {
       gate_up = buffer_for(in, r_tile, in.out_features());
-      at::Tensor u = tile.of(slots.u_in);
       in.forward(normed, tile.in_dropout, gate_up, u);
     }
     down_backward(dy_tile, *weights.mlp_down, tile, gate_up, tile.of(slots.u_down), tile_sink);
     const at::Tensor du = in.lora_gradient(gate_up);
     in.lora_a_gradient(du, normed, tile.in_dropout, 0, tile_sink);
     in.base_gradient(gate_up, normed, tile_sink);
-    in.output_side_gradients(gate_up, tile.of(slots.u_in), tile_sink);
+    in.output_side_gradients(gate_up, u, tile_sink);
     in.input_gradient(gate_up, du, tile.in_dropout, normed);
     norm_backward(normed, r_tile, weights.post_norm, rstd, dy_tile, normed, tile_sink);
   }

@@ -15,7 +15,7 @@
 
 namespace longhaul::model {
 
-/// What the backward pass may keep; LoRA's small u = x·Aᵀ are always kept.
+/// What the backward pass may keep, LoRA's small u = x·Aᵀ among it.
 struct MlpSlots {
   at::Tensor gate_up;  // [S, 2f]
   at::Tensor u_in;
@@ -38,7 +38,7 @@ class Mlp {
   /// r [S, h] → y [S, h]; fills the u that are not there, reuses those that are (a re-run).
   at::Tensor forward(const at::Tensor& r, const LayerWeights& weights, const RowContext& context,
                      GateUp gate_up, MlpSlots& slots) const;
-  /// dy [S, h] → dr [S, h]; consumes the slots, re-running gate_up when it was not kept.
+  /// dy [S, h] → dr [S, h]; consumes the slots, re-running gate_up and with it the u that were not kept.
   at::Tensor backward(const at::Tensor& dy, const at::Tensor& r, const LayerWeights& weights,
                       const RowContext& context, MlpSlots& slots, GradSink& sink) const;
 
@@ -54,7 +54,7 @@ class Mlp {
   [[nodiscard]] std::vector<Tile> tiles(const RowContext& context, std::int64_t num_rows) const;
   /// d(gate_up) over gate_up itself.
   void down_backward(const at::Tensor& dy, const Linear& down, const Tile& tile,
-                     const at::Tensor& gate_up, const at::Tensor& u, GradSink& sink) const;
+                     const at::Tensor& gate_up, at::Tensor u, GradSink& sink) const;
 
   const config::ModelConfig* model_;
   std::int64_t layer_;

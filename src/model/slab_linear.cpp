@@ -27,12 +27,22 @@ void SlabLinear::forward(const at::Tensor& x_SK, const LoraDropout& dropout, con
     u.narrow(1, 0, lora_columns()).copy_(u_SR);
     u.narrow(1, lora_columns(), slab_.room - lora_columns()).zero_();
   } else {
-    const at::Tensor a =
-        slab_.matrix.narrow(0, slab_.outputs, slab_.room).narrow(1, 0, slab_.inputs);
-    ops::linear(x_SK, a, at::Tensor(), u);
+    multiply_a(x_SK, u);
     u_SR = u.narrow(1, 0, lora_columns()).clone();  // a view would keep all of x alive
   }
   ops::linear(wide, slab_.matrix.narrow(0, 0, slab_.outputs), bias_, y_SN);
+}
+
+void SlabLinear::multiply_a(const at::Tensor& x_SK, const at::Tensor& u) const {
+  const at::Tensor a = slab_.matrix.narrow(0, slab_.outputs, slab_.room).narrow(1, 0, slab_.inputs);
+  ops::linear(x_SK, a, at::Tensor(), u);
+}
+
+at::Tensor SlabLinear::lora_input(const at::Tensor& x_SK, const LoraDropout& dropout) const {
+  LONGHAUL_ASSERT(!dropout, "a slab multiplies base and adapters with one input");
+  const at::Tensor u = ops::with_room(x_SK, slab_.room).narrow(1, slab_.inputs, slab_.room);
+  multiply_a(x_SK, u);
+  return u.narrow(1, 0, lora_columns()).clone();
 }
 
 at::Tensor SlabLinear::lora_gradient(const at::Tensor& dy_SN) const {

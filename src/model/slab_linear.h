@@ -31,6 +31,8 @@ class SlabLinear final : public Linear {
   [[nodiscard]] bool base_trained() const override { return false; }
   void forward(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& y_SN,
                at::Tensor& u_SR) const override;
+  [[nodiscard]] at::Tensor lora_input(const at::Tensor& x_SK,
+                                      const LoraDropout& dropout) const override;
   [[nodiscard]] at::Tensor lora_gradient(const at::Tensor& dy_SN) const override;
   /// `du_SR` must be what lora_gradient returned for `dy_SN`.
   void input_gradient(const at::Tensor& dy_SN, const at::Tensor& du_SR, const LoraDropout& dropout,
@@ -43,6 +45,9 @@ class SlabLinear final : public Linear {
                      GradSink& sink) const override;
 
  private:
+  /// u [S, room] = x·Aᵀ, zeros behind the adapters' columns.
+  void multiply_a(const at::Tensor& x_SK, const at::Tensor& u) const;
+
   Slab slab_;
   at::Tensor bias_;
   double lora_scale_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/shapes.h"
+#include "ops/attention_calls.h"
 
 namespace longhaul::ops {
 
@@ -27,10 +28,11 @@ struct AttentionShape {
   std::int64_t head_dim = 0;
   std::vector<config::HeadRun> runs;
   /// Groups of whole KV heads that are computed one after the other, so that a kernel's temporaries
-  /// exist for one of them only; at most num_kv_heads. Heads of whole 64-byte pieces give the same
-  /// bits whatever the number.
+  /// exist for one of them only; at most num_kv_heads. On the CPU and in float32, heads of whole
+  /// 64-byte pieces give the same bits whatever the number.
   std::int64_t groups = 1;
   AttentionRehearsal rehearsal{};
+  AttentionKernels kernels = AttentionKernels::kFastest;  // of a GPU
 };
 
 /// Result of the forward pass: out [T, nq·d], lse [T, nq] fp32 (natural log of the softmax sums).

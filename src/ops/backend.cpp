@@ -24,7 +24,9 @@ const Backend& cpu_backend() {
       .stream = [] { return kernels::Stream{nullptr}; },
       .attention_forward = cpu_attention_forward,
       .attention_backward = cpu_attention_backward,
-      .attention_name = [] { return "libtorch's fused CPU kernel"; },
+      .attention_name = [](AttentionKernels /*kernels*/, at::ScalarType /*type*/) -> std::string {
+        return "libtorch's fused CPU kernel";
+      },
       .identity = [] { return DeviceIdentity{.name = "CPU", .bus_address = {}}; },
       .memory = host_memory,
       .usable_bytes = [] { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); },

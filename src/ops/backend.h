@@ -37,8 +37,8 @@ struct Backend {
                              const AttentionOutput& forward, const AttentionShape& shape,
                              std::span<const std::int32_t> cu_seqlens,
                              const at::Tensor& dqkv) = nullptr;
-  /// Name and version of the attention kernels, for the start-up print.
-  const char* (*attention_name)() = nullptr;
+  /// Name and version of the attention kernels that `kernels` leads to, for the start-up print.
+  std::string (*attention_name)(AttentionKernels kernels, at::ScalarType type) = nullptr;
   DeviceIdentity (*identity)() = nullptr;
   /// Bytes of the device's tensors.
   MemoryCounters (*memory)() = nullptr;

@@ -76,8 +76,11 @@ DeviceRates scaled_rates(const DeviceRow& row) {
   const double host = row.host_gb_per_s / kH200.host_gb_per_s;
   DeviceRates rates;
   rates.product_flops_per_s *= compute;
-  rates.attention_forward.flops_per_s *= compute;
-  rates.attention_backward.flops_per_s *= compute;
+  for (AttentionRate* rate :
+       {&rates.attention_forward, &rates.attention_backward, &rates.flash_forward,
+        &rates.flash_backward, &rates.deterministic_backward}) {
+    rate->flops_per_s *= compute;
+  }
   rates.memory_bytes_per_s *= row.memory_tb_per_s / kH200.memory_tb_per_s;
   rates.to_host_bytes_per_s *= host;
   rates.from_host_bytes_per_s *= host;
@@ -86,6 +89,22 @@ DeviceRates scaled_rates(const DeviceRow& row) {
 }
 
 }  // namespace
+
+AttentionRate forward_rate(const DeviceRates& rates, AttentionKind kind) {
+  return kind == AttentionKind::kCudnn ? rates.attention_forward : rates.flash_forward;
+}
+
+AttentionRate backward_rate(const DeviceRates& rates, AttentionKind kind) {
+  switch (kind) {
+    case AttentionKind::kCudnn:
+      return rates.attention_backward;
+    case AttentionKind::kFlash:
+      return rates.flash_backward;
+    case AttentionKind::kDeterministicFlash:
+      break;
+  }
+  return rates.deterministic_backward;
+}
 
 double exchange_seconds(const DeviceRates& rates, double bytes) {
   // Between two measured sizes the time grows evenly, beyond the last it goes on as there.

@@ -16,6 +16,9 @@ struct AttentionRate {
   double extra_tokens = 0;
 };
 
+/// Which kernels compute attention on GPUs (ops/attention_calls.h).
+enum class AttentionKind { kCudnn, kFlash, kDeterministicFlash };
+
 /// What one device sustains. The values given here were measured on H200s (docs/performance.md,
 /// "How step times are predicted"); find_device() scales them to other devices.
 struct DeviceRates {
@@ -25,6 +28,12 @@ struct DeviceRates {
   AttentionRate attention_forward{618e12, 572};
   /// Through 493 TFLOP/s at 8,192 tokens and 537 at 65,536.
   AttentionRate attention_backward{544e12, 846};
+  /// FlashAttention-2: through 296 TFLOP/s at 8,192 tokens and 353 at 32,768.
+  AttentionRate flash_forward{378e12, 2276};
+  /// Through 287 TFLOP/s in documents of 7,935 tokens and 323 at 65,536.
+  AttentionRate flash_backward{328e12, 1147};
+  /// Adding d(q) in one order: through 153 TFLOP/s at 8,192 tokens and 162 at 32,768.
+  AttentionRate deterministic_backward{165e12, 604};
   /// Bytes read and written by a copy on the device.
   double memory_bytes_per_s = 4.06e12;
   /// Page-locked memory, one direction at a time.
@@ -33,6 +42,10 @@ struct DeviceRates {
   /// Bandwidth between two devices as a multiple of an H200's NVLink (see exchange_seconds).
   double link_scale = 1;
 };
+
+/// Of the kernels of a kind.
+AttentionRate forward_rate(const DeviceRates& rates, AttentionKind kind);
+AttentionRate backward_rate(const DeviceRates& rates, AttentionKind kind);
 
 /// Seconds of a message of which a rank sends `bytes`: measured on two H200s with NCCL.
 double exchange_seconds(const DeviceRates& rates, double bytes);

@@ -69,6 +69,7 @@ Sizes sizes_of(const MemoryRequest& request) {
   sizes.vocab = model.vocab_size;
   sizes.attended = std::min(request.attended_length, static_cast<double>(request.row_tokens));
   sizes.on_gpu = request.on_gpu;
+  sizes.attention = request.attention;
   sizes.exchanges = request.mesh.sp > 1;
   sizes.qk_norm = model.qk_norm;
   sizes.targets = std::min(sizes.local, request.row_targets);
@@ -83,7 +84,11 @@ std::int64_t attention_kernel_bytes(const Sizes& s, std::int64_t groups) {
   if (!s.on_gpu) {
     return results;
   }
-  const std::int64_t expanded = s.row * s.my_q_width * (4 + 2 * s.element);
+  constexpr std::int64_t kMultiprocessors = 132;  // of an H100 or H200
+  const bool is_split = s.attention == AttentionKind::kDeterministicFlash && s.element < 4;
+  const std::int64_t splits =
+      is_split ? base::ceil_div(kMultiprocessors, of_one_group(s.my_heads, s, groups)) : 1;
+  const std::int64_t expanded = s.row * s.my_q_width * (4 * splits + 2 * s.element);
   // The float32 kernel reads k and v expanded, too.
   const std::int64_t inputs = s.element == 4 ? s.row * s.my_q_width * 2 * s.element : 0;
   return results + of_one_group(expanded + inputs, s, groups);

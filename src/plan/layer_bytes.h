@@ -29,6 +29,7 @@ struct Sizes {
   bool on_gpu = false;
   bool exchanges = false;  // more than one sp rank
   bool qk_norm = false;
+  AttentionKind attention = AttentionKind::kCudnn;
   bool widens = false;  // trained 16-bit base weights: their products' operands are widened to fp32
 };
 Sizes sizes_of(const MemoryRequest& request);
@@ -51,7 +52,8 @@ std::int64_t backward_bytes(const Sizes& sizes, const config::LayerPolicy& polic
 std::int64_t rerun_bytes(const Sizes& sizes);
 
 /// What attention's backward kernel makes beside its inputs for one of `groups` groups of KV heads:
-/// its results and, on a GPU, fp32 dQ and dK, dV for every query head.
+/// its results and, on a GPU, fp32 dQ and dK, dV for every query head. Deterministic FlashAttention-2 has a dQ for every
+/// thread block that a head gets.
 std::int64_t attention_kernel_bytes(const Sizes& sizes, std::int64_t groups);
 
 /// What exchanges hold all the time: on GPUs the memory that peers write, and the heads that wait to be sent.

@@ -137,8 +137,8 @@ StepSeconds LayerTime::linear_forward(const LinearShape& linear, Turn turn) cons
   if (linear.lora_columns == 0) {
     return seconds;
   }
-  // A narrow product is as fast as the wide operand is read. u is kept: A is not multiplied again.
-  if (turn == Turn::kFirst) {
+  // A narrow product is as fast as the wide operand is read. A kept u is not made again.
+  if (turn == Turn::kFirst || form_.reruns_u) {
     seconds.traffic +=
         rows_traffic((has_dropout_ ? 3 : 1) * linear.inputs);  // the mask: in and out
   }
@@ -193,7 +193,7 @@ StepSeconds LayerTime::qkv(Turn turn) const {
 }
 
 StepSeconds LayerTime::attend() const {
-  return {.attention = attention_seconds(s_, rates_.attention_forward, 2),
+  return {.attention = attention_seconds(s_, forward_rate(rates_, s_.attention), 2),
           .traffic = rope_traffic()};
 }
 
@@ -237,12 +237,18 @@ StepSeconds LayerTime::rerun(const config::LayerPolicy& policy) const {
   return seconds;
 }
 
-StepSeconds LayerTime::rerun_gate_up() const { return linear_forward(shape_.mlp_in, Turn::kAgain); }
+StepSeconds LayerTime::rerun_gate_up() const {
+  StepSeconds seconds = linear_forward(shape_.mlp_in, Turn::kAgain);
+  if (form_.reruns_u && shape_.mlp_down.lora_columns > 0) {
+    seconds.traffic += rows_traffic((has_dropout_ ? 3 : 1) * s_.ffn);
+  }
+  return seconds;
+}
 
 StepSeconds LayerTime::rerun_output() const { return mlp(Turn::kAgain); }
 
 StepSeconds LayerTime::attention_backward() const {
-  StepSeconds seconds{.attention = attention_seconds(s_, rates_.attention_backward, 5)};
+  StepSeconds seconds{.attention = attention_seconds(s_, backward_rate(rates_, s_.attention), 5)};
   const std::int64_t fused = s_.my_q_width + 2 * s_.my_kv_width;
   seconds.traffic += head_traffic(2 * fused) + rope_traffic();  // results into one buffer
   if (s_.qk_norm) {

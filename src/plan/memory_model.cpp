@@ -14,17 +14,6 @@ namespace {
 using config::LayerPolicy;
 using config::SlotAction;
 
-/// LoRA's u of every module, always kept.
-std::int64_t lora_bytes(const MemoryRequest& request, const Sizes& s) {
-  std::int64_t columns = 0;
-  for (const config::ParamSpec& spec : request.registry) {
-    if (spec.kind == config::ParamKind::kLoraA) {
-      columns += spec.shape[0];
-    }
-  }
-  return columns * s.local * s.element;
-}
-
 /// Elements of the weights that the rank with most rows holds. Embedding and LM head are whole in
 /// any case. (Room in slabs and its copies of adapters, about 1 %, are not counted.)
 std::int64_t weight_elements(const MemoryRequest& request) {
@@ -123,6 +112,8 @@ std::vector<LayerForm> forms(bool on_gpu, std::int64_t kv_heads) {
   for (const std::int64_t rows : mlp_tile_rows(on_gpu)) {
     result.push_back({result.back().attention_groups, rows});
   }
+  result.push_back(result.back());
+  result.back().reruns_u = true;
   return result;
 }
 
@@ -136,7 +127,7 @@ MemoryModel::MemoryModel(const MemoryRequest& request)
     : request_(request),
       sizes_(sizes_of(request)),
       lowest_(config::lowest_backward_layer(request.registry, request.model->num_layers)),
-      lora_bytes_(lora_bytes(request, sizes_)) {
+      layers_(layer_shapes(request.registry, request.model->num_layers)) {
   fixed_.weights = weight_elements(request) * sizes_.element;
   const auto moment_bytes = static_cast<std::int64_t>(base::dtype_bytes(request.optimizer_dtype));
   for (const config::ParamSpec& spec : request.registry) {
@@ -150,6 +141,32 @@ MemoryModel::MemoryModel(const MemoryRequest& request)
   }
 }
 
+std::int64_t MemoryModel::kept_u_bytes(std::span<const LayerPolicy> policies,
+                                       const LayerForm& form) const {
+  std::int64_t columns = 0;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const auto kept = [&](config::Slot slot, std::int64_t of_product) {
+      const bool runs_again = policies[i].action(slot) == SlotAction::kRerun;
+      return form.reruns_u && runs_again ? 0 : of_product;
+    };
+    const LayerShape& layer = layers_[i];
+    columns += kept(config::Slot::kQkv, layer.attention_in.lora_columns) +
+               kept(config::Slot::kResidual, layer.attention_out.lora_columns) +
+               kept(config::Slot::kGateUp, layer.mlp_in.lora_columns + layer.mlp_down.lora_columns);
+  }
+  return columns * sizes_.local * sizes_.element;
+}
+
+std::int64_t MemoryModel::rerun_u_bytes(const LayerForm& form) const {
+  std::int64_t most = 0;
+  for (const LayerShape& layer : layers_) {
+    most = std::max(most, layer.attention_in.lora_columns + layer.attention_out.lora_columns +
+                              layer.mlp_in.lora_columns + layer.mlp_down.lora_columns);
+  }
+  // Of a layer, and of the one that is run again for its input (D2).
+  return form.reruns_u ? 2 * most * sizes_.local * sizes_.element : 0;
+}
+
 RankBytes MemoryModel::bytes(std::span<const LayerPolicy> policies, const LayerForm& form) const {
   RankBytes bytes = fixed_;
   const LayerWalk walk(sizes_, policies, lowest_);
@@ -160,9 +177,9 @@ RankBytes MemoryModel::bytes(std::span<const LayerPolicy> policies, const LayerF
   const std::int64_t head =
       bytes.activations + walk.travelling_below(policies.size()) + head_bytes(sizes_, form);
   const std::int64_t rope = sizes_.row * sizes_.half_head * 2 * 4;
-  bytes.working_set =
-      exchange_bytes(sizes_) + rope + std::max(walk.backward_peak(form), head) - bytes.activations;
-  bytes.activations += lora_bytes_;
+  bytes.working_set = exchange_bytes(sizes_) + rope + std::max(walk.backward_peak(form), head) -
+                      bytes.activations + rerun_u_bytes(form);
+  bytes.activations += kept_u_bytes(policies, form);
   return bytes;
 }
 

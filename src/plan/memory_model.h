@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plan/layer_bytes.h"
+#include "plan/layer_time.h"
 #include "plan/memory_plan.h"
 
 namespace longhaul::plan {
@@ -25,15 +26,21 @@ class MemoryModel {
                                 const LayerForm& form) const;
   /// The plan under given policies, in the first form that fits: attention in 1, 2, 4 … groups up
   /// to the rank's KV heads, then the MLP in tiles of 8192 and of 2048 rows as well (on the CPU
-  /// 1024 and 256), or in the one that the request names. When none fits, in the last one.
+  /// 1024 and 256), then also without LoRA's u of what runs again, or in the one that the request names. When none fits, in the last one.
   [[nodiscard]] MemoryPlan plan(std::vector<config::LayerPolicy> policies) const;
 
  private:
   const MemoryRequest& request_;
   Sizes sizes_;
-  std::int64_t lowest_;      // layer that has a backward pass
-  std::int64_t lora_bytes_;  // LoRA's u of all layers
-  RankBytes fixed_;          // weights, masters, gradients, optimizer
+  std::int64_t lowest_;  // layer that has a backward pass
+  /// LoRA's u that the layers keep.
+  [[nodiscard]] std::int64_t kept_u_bytes(std::span<const config::LayerPolicy> policies,
+                                          const LayerForm& form) const;
+  /// Those that exist for a while because they are made again.
+  [[nodiscard]] std::int64_t rerun_u_bytes(const LayerForm& form) const;
+
+  std::vector<LayerShape> layers_;
+  RankBytes fixed_;  // weights, masters, gradients, optimizer
 };
 
 }  // namespace longhaul::plan

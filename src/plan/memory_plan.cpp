@@ -45,12 +45,22 @@ std::string form_text(const LayerForm& form) {
     text += fmt::format("{}MLP in tiles of {} rows", text.empty() ? "" : ", ",
                         metrics::with_thousands(form.mlp_tile_rows));
   }
+  if (form.reruns_u) {
+    text += fmt::format("{}LoRA's x·A made again", text.empty() ? "" : ", ");
+  }
   return text;
 }
 
 std::string choice_text(const MemoryPlan& plan) {
   const std::string form = form_text(plan.form);
   return policy_text(plan.policies) + (form.empty() ? "" : ", ") + form;
+}
+
+AttentionKind attention_kind(const config::Config& config) {
+  if (config.output.deterministic) {
+    return AttentionKind::kDeterministicFlash;
+  }
+  return config.model.attn_impl == "flash_attn" ? AttentionKind::kFlash : AttentionKind::kCudnn;
 }
 
 MemoryPlan make_memory_plan(const MemoryRequest& request) {

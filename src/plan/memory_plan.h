@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "config/config.h"
 #include "config/model_config.h"
 #include "config/shapes.h"
 #include "plan/device.h"
@@ -36,6 +37,8 @@ struct LayerForm {
   std::int64_t attention_groups = 1;  // of whole KV heads (ops::AttentionShape)
   std::int64_t mlp_tile_rows = 0;     // rows of a tile (model::Mlp); 0: all at once
   std::int64_t logits_tile_rows = 0;  // of the LM head; 0: config::logits_tile_rows
+  bool reruns_u =
+      false;  // LoRA's u of products that run again are made again (model::DecoderLayer)
   bool operator==(const LayerForm&) const = default;
 };
 
@@ -54,8 +57,9 @@ struct MemoryRequest {
   std::int64_t row_targets = 0;  // most target tokens in it
   std::string activation_policy = "auto";
   bool on_gpu = false;
-  std::optional<LayerForm> form{};            // absent: the first that fits
-  std::optional<std::int64_t> limit_bytes{};  // per rank; absent: the policy is not limited
+  AttentionKind attention = AttentionKind::kCudnn;  // of GPUs
+  std::optional<LayerForm> form{};                  // absent: the first that fits
+  std::optional<std::int64_t> limit_bytes{};        // per rank; absent: the policy is not limited
   /// Host memory for offloaded activations, per rank; absent: `auto` offloads nothing.
   std::optional<std::int64_t> host_limit_bytes{};
   double attended_length = 0;  // Σ len² / Σ len of the documents; 0: attention costs no time
@@ -77,6 +81,9 @@ struct MemoryPlan {
 /// Bytes of one rank (sp rank 0, which holds the most tokens) under given policies.
 RankBytes rank_bytes(const MemoryRequest& request, std::span<const config::LayerPolicy> policies,
                      const LayerForm& form);
+
+/// What --attn_impl and --deterministic lead to.
+AttentionKind attention_kind(const config::Config& config);
 
 /// The policies asked for, or with `auto` the mix of presets that fits the limits and is fastest
 /// (plan/policy_choice.h). UserError when the text is no policy.

@@ -35,6 +35,7 @@ MemoryRequest memory_request(const RunPlanRequest& request, std::int64_t row_tok
           .row_targets = row_tokens,
           .activation_policy = request.config->memory.activation_policy,
           .on_gpu = !request.device.is_cpu,
+          .attention = attention_kind(*request.config),
           .limit_bytes = request.device.memory_bytes,
           .host_limit_bytes = request.host_limit_bytes,
           .attended_length = request.data.attended_length * longer};

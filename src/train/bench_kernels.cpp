@@ -58,13 +58,15 @@ std::vector<double> time_calls(const config::BenchSteps& steps, const at::Tensor
 AttentionMeasurement measure_attention(const config::Config& config,
                                        const config::ModelConfig& model, at::Device device,
                                        std::int64_t tokens,
-                                       std::optional<std::int64_t> packing_mean) {
+                                       std::optional<std::int64_t> packing_mean,
+                                       ops::AttentionKernels kernels) {
   const config::RankHeads heads =
       config::split_heads(model.num_heads, model.num_kv_heads, config.mesh.sp).front();
   const ops::AttentionShape shape{.num_query_heads = heads.num_query_heads(),
                                   .num_kv_heads = heads.num_kv_heads(),
                                   .head_dim = model.head_dim,
-                                  .runs = config::equal_ratio_runs(heads)};
+                                  .runs = config::equal_ratio_runs(heads),
+                                  .kernels = kernels};
   const std::vector<std::int64_t> documents = bench_documents(tokens, packing_mean);
   const std::vector<std::int32_t> borders = document_borders(documents);
   AttentionMeasurement result{.tokens = tokens,

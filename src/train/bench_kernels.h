@@ -11,6 +11,7 @@
 #include "config/config.h"
 #include "config/model_config.h"
 #include "dist/process_group.h"
+#include "ops/attention_calls.h"
 
 namespace longhaul::train {
 
@@ -28,10 +29,10 @@ struct AttentionMeasurement {
 };
 
 /// `packing_mean` as in bench_documents(); the heads of one of config.mesh.sp ranks.
-AttentionMeasurement measure_attention(const config::Config& config,
-                                       const config::ModelConfig& model, at::Device device,
-                                       std::int64_t tokens,
-                                       std::optional<std::int64_t> packing_mean);
+AttentionMeasurement measure_attention(
+    const config::Config& config, const config::ModelConfig& model, at::Device device,
+    std::int64_t tokens, std::optional<std::int64_t> packing_mean,
+    ops::AttentionKernels kernels = ops::AttentionKernels::kFastest);
 
 /// One exchange of all ranks: seconds of the slowest, bytes that one rank sends (mean).
 struct ExchangeTimes {

@@ -208,6 +208,7 @@ void TrainBench::take_steps(const std::vector<std::int64_t>& documents, const Me
                             TrainMeasurement& result) {
   const std::int64_t tokens = result.tokens;
   attention_.set_head_groups(result.plan.form.attention_groups);
+  attention_.set_kernels(attention_kernels(config_));
   attention_.set_rehearsal({.one_in = config_.bench.attention_rehearsal,
                             .kernel_bytes_per_row = result.plan.attention_kernel_bytes / tokens});
   model::DecoderModel decoder(model_, *store_, attention_, result.plan.policies,

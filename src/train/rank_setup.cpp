@@ -61,6 +61,7 @@ std::unique_ptr<model::WeightStore> make_weight_store(const config::Config& conf
 model::MemorySettings memory_settings(const plan::MemoryPlan& plan, std::int64_t largest_row) {
   return {.host = {.planned_bytes = plan.bytes.host, .largest_row = largest_row},
           .mlp_tile_rows = plan.form.mlp_tile_rows,
+          .reruns_u = plan.form.reruns_u,
           .logits_tile_rows = plan.form.logits_tile_rows};
 }
 
@@ -81,6 +82,7 @@ plan::MemoryPlan plan_rank(const RankPlanRequest& request, dist::Communicator& w
        .row_targets = request.row_tokens,
        .activation_policy = request.activation_policy,
        .on_gpu = !request.device.is_cpu(),
+       .attention = plan::attention_kind(*request.config),
        .form = request.form,
        .limit_bytes = static_cast<std::int64_t>(-limits[0]),
        .host_limit_bytes = host_limit,

@@ -132,6 +132,7 @@ class Run {
     exchange_->use_peer_memory(!device_.is_cpu());
     attention_ = std::make_unique<model::UlyssesAttention>(model_config_, *exchange_);
     attention_->set_head_groups(plan_.form.attention_groups);
+    attention_->set_kernels(attention_kernels(config_));
     store_ = make_weight_store(config_, model_config_, *parameters_,
                                tuning_.spec.lora ? tuning_.spec.lora->scale() : 1.0, *group_.world);
     decoder_ = std::make_unique<model::DecoderModel>(

@@ -218,4 +218,12 @@ RunIdentity make_identity(const config::Config& config, const TuningSetup& tunin
   return identity;
 }
 
+ops::AttentionKernels attention_kernels(const config::Config& config) {
+  if (config.model.attn_impl == "cudnn") {
+    return ops::AttentionKernels::kCudnn;
+  }
+  return config.model.attn_impl == "flash_attn" ? ops::AttentionKernels::kFlash
+                                                : ops::AttentionKernels::kFastest;
+}
+
 }  // namespace longhaul::train

@@ -11,6 +11,7 @@
 #include "config/config.h"
 #include "config/model_config.h"
 #include "config/shapes.h"
+#include "ops/attention_calls.h"
 #include "text/sample_encoder.h"
 #include "train/adapter_config.h"
 #include "train/checkpoint.h"
@@ -52,5 +53,8 @@ RunIdentity make_identity(const config::Config& config, const TuningSetup& tunin
 
 /// Element type of weights and activations.
 base::Dtype compute_dtype(const config::Config& config, const config::ModelConfig& model);
+
+/// What --attn_impl asks of GPU ranks.
+ops::AttentionKernels attention_kernels(const config::Config& config);
 
 }  // namespace longhaul::train

@@ -8,7 +8,9 @@
 #include "kernels/kernel_table.h"
 #include "metrics/progress.h"
 #include "ops/backend.h"
+#include "ops/scalar_type.h"
 #include "plan/run_plan.h"
+#include "train/run_setup.h"
 
 namespace longhaul::train {
 namespace {
@@ -47,15 +49,18 @@ std::string memory_line(const StartFacts& facts) {
       gigabytes(bytes.activations), gigabytes(bytes.working_set));
 }
 
-std::string kernels_line(at::Device device) {
+std::string kernels_line(const StartFacts& facts) {
+  const at::Device device = facts.device;
   const std::string torch = fmt::format("libtorch {}.{}.{}", TORCH_VERSION_MAJOR,
                                         TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
   if (device.is_cpu()) {
     return fmt::format("attention: {} fused CPU kernel; kernels: {}; {} threads per rank", torch,
                        kernels::cpu_kernels_isa(), at::get_num_threads());
   }
-  return fmt::format("attention: {}; {} on {}", ops::backend_of(device).attention_name(), torch,
-                     device.str());
+  return fmt::format("attention: {}; {} on {}",
+                     ops::backend_of(device).attention_name(attention_kernels(facts.config),
+                                                            ops::torch_type(facts.dtype)),
+                     torch, device.str());
 }
 
 }  // namespace
@@ -83,7 +88,7 @@ std::vector<std::string> start_lines(const StartFacts& facts) {
   lines.push_back(fmt::format("steps: {} ({} per epoch, {} sequences per epoch)",
                               facts.schedule.total_steps(), facts.schedule.steps_per_epoch(),
                               with_thousands(facts.schedule.num_sequences())));
-  lines.push_back(kernels_line(facts.device));
+  lines.push_back(kernels_line(facts));
   lines.push_back("activation policy: " + plan::choice_text(facts.plan));
   lines.push_back(memory_line(facts));
   if (config::shards_weights(config)) {

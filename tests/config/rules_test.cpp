@@ -215,8 +215,17 @@ TEST(Rules, Float16NeedsAnotherTypeOnTheCpu) {
 TEST(Rules, WhatGpuRanksDoNotDoYetIsRefused) {
   const auto bf16 = base::Dtype::kBFloat16;
   EXPECT_EQ(device_faults({"--use_flash_attn", "true", "--attn_impl", "sdpa"}, bf16, 1), "");
-  EXPECT_THAT(device_faults({"--attn_impl", "cudnn"}, bf16, 2), HasSubstr("not available yet"));
-  EXPECT_THAT(device_faults({"--attn_impl", "eager"}, bf16, 1), HasSubstr("not available yet"));
+  for (const char* kernel : {"cudnn", "flash_attn", "flash_attention_2"}) {
+    EXPECT_EQ(device_faults({"--attn_impl", kernel}, bf16, 2), "");
+    EXPECT_THAT(device_faults({"--attn_impl", kernel}, base::Dtype::kFloat32, 1),
+                HasSubstr("no float32 kernel"));
+  }
+  EXPECT_THAT(device_faults({"--attn_impl", "eager"}, bf16, 1), HasSubstr("fused kernels only"));
+  EXPECT_THAT(device_faults({"--attn_impl", "cudnn", "--deterministic", "true"}, bf16, 1),
+              HasSubstr("adds gradients in any order"));
+  EXPECT_EQ(device_faults({"--attn_impl", "flash_attn", "--deterministic", "true"}, bf16, 1), "");
+  EXPECT_THAT(device_faults({"--attn_impl", "cudnn"}, bf16, 1, Command::kInfer),
+              HasSubstr("not available for infer"));
   EXPECT_THAT(device_faults({"--use_flash_attn", "false"}, bf16, 1), HasSubstr("--use_flash_attn"));
   EXPECT_THAT(device_faults({}, base::Dtype::kFloat16, 1),
               HasSubstr("float16 is not available yet on GPUs"));

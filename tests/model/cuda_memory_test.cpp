@@ -24,14 +24,16 @@ constexpr std::int64_t kLayers = 6;
 
 class CudaMemory : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    ops::load_cuda_backend(0);
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  static void SetUpTestSuite() { ops::load_cuda_backend(0); }
+  void SetUp() override { set_deterministic(true); }
+  static void set_deterministic(bool on) {
+    at::globalContext().setDeterministicAlgorithms(on, /*warn_only=*/false);
   }
   static testing::StepResult run(const std::string& model, Tuning tuning, const std::string& policy,
                                  at::ScalarType type, std::int64_t mlp_tile_rows = 0,
-                                 std::int64_t groups = 1) {
+                                 std::int64_t groups = 1, bool reruns_u = false) {
     testing::StepOptions options;
+    options.reruns_u = reruns_u;
     options.mlp_tile_rows = mlp_tile_rows;
     options.attention_groups = groups;
     options.device = at::kCUDA;
@@ -72,8 +74,10 @@ TEST_F(CudaMemory, TilesAndHeadGroupsGiveTheSameBitsUnderEveryPolicy) {
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
         const testing::StepResult keep = run(model, tuning, "A", type, 7, 2);
         for (const char* policy : {"B", "C", "D", "D2", "A+offload", "D2+offload"}) {
-          expect_equal(run(model, tuning, policy, type, 7, 2), keep,
-                       std::string(model) + " " + policy);
+          for (const bool reruns_u : {false, true}) {
+            expect_equal(run(model, tuning, policy, type, 7, 2, reruns_u), keep,
+                         std::string(model) + " " + policy);
+          }
         }
       }
     }
@@ -101,6 +105,7 @@ TEST_F(CudaMemory, HeadGroupsGiveTheSamePerHead) {
   const std::vector<std::int32_t> borders = {0, 5, 700, 3900, 4000};
   for (const Heads& heads : {Heads{28, 4, 128}, Heads{8, 8, 64}, Heads{6, 3, 64}}) {
     for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
+      set_deterministic(type == at::kFloat);  // else cuDNN does not run
       ops::AttentionShape shape{
           .num_query_heads = heads.query,
           .num_kv_heads = heads.kv,
@@ -134,6 +139,7 @@ TEST_F(CudaMemory, HeadGroupsGiveTheSamePerHead) {
 }
 
 TEST_F(CudaMemory, HeadGroupsTakeLessMemory) {
+  set_deterministic(false);
   const ops::Backend& device = ops::backend_of(at::Device(at::kCUDA, 0));
   ops::AttentionShape shape{
       .num_query_heads = 28,

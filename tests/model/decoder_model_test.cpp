@@ -59,12 +59,16 @@ TEST_P(DecoderModel, GivesTheSameBitsUnderEveryActivationPolicy) {
   const testing::StepResult keep = testing::run_step(name, tuning, {.sp = 2}, {row}, options);
   for (const auto preset : {config::ActivationPreset::kB, config::ActivationPreset::kC,
                             config::ActivationPreset::kD, config::ActivationPreset::kD2}) {
-    options.policy.preset = preset;
-    const testing::StepResult other = testing::run_step(name, tuning, {.sp = 2}, {row}, options);
-    EXPECT_EQ(other.loss_sum, keep.loss_sum);
-    for (const auto& [param, gradient] : keep.gradients) {
-      EXPECT_TRUE(gradient.equal(other.gradients.at(param)))
-          << param << " under preset " << static_cast<int>(preset);
+    for (const bool reruns_u : {false, true}) {
+      options.policy.preset = preset;
+      options.reruns_u = reruns_u;
+      const testing::StepResult other = testing::run_step(name, tuning, {.sp = 2}, {row}, options);
+      EXPECT_EQ(other.loss_sum, keep.loss_sum);
+      for (const auto& [param, gradient] : keep.gradients) {
+        EXPECT_TRUE(gradient.equal(other.gradients.at(param)))
+            << param << " under preset " << static_cast<int>(preset)
+            << ", u made again: " << reruns_u;
+      }
     }
   }
 }

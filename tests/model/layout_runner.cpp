@@ -84,8 +84,9 @@ StepResult run_rank(dist::Communicator& world, const std::string& model_name, Tu
   const auto store = make_store(setup, options, world);
   auto policies = options.layer_policies;
   policies.resize(static_cast<std::size_t>(setup.model.num_layers), options.policy);
-  model::DecoderModel decoder(setup.model, *store, attention, policies,
-                              {.host = {}, .mlp_tile_rows = options.mlp_tile_rows});
+  model::DecoderModel decoder(
+      setup.model, *store, attention, policies,
+      {.host = {}, .mlp_tile_rows = options.mlp_tile_rows, .reruns_u = options.reruns_u});
   model::FlatGradSink sink(setup.parameters);
   const model::RandomAddress random{.seed = 3,
                                     .epoch = 1,

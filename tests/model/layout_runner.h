@@ -37,6 +37,7 @@ struct StepOptions {
   std::int64_t num_layers = 0;  // in place of the model's own number
   std::int64_t attention_groups = 1;
   std::int64_t mlp_tile_rows = 0;
+  bool reruns_u = false;
   double lora_dropout = 0;
   double neftune_alpha = 0;
   at::ScalarType dtype = at::kFloat;

@@ -57,11 +57,15 @@ TEST_P(MlpTiles, GiveTheSameBitsUnderEveryPolicy) {
     options.slabs = slabs;
     const testing::StepResult keep = run(options, 2);
     for (const char* policy : {"B", "C", "D", "D2", "A+offload", "D2+offload", "1xA,1xB,2xD2"}) {
-      options.layer_policies = config::activation_policy_of_layers(policy, options.num_layers);
-      const testing::StepResult other = run(options, 2);
-      EXPECT_EQ(other.loss_sum, keep.loss_sum) << policy;
-      for (const auto& [param, gradient] : keep.gradients) {
-        EXPECT_TRUE(gradient.equal(other.gradients.at(param))) << param << " under " << policy;
+      for (const bool reruns_u : {false, true}) {
+        options.layer_policies = config::activation_policy_of_layers(policy, options.num_layers);
+        options.reruns_u = reruns_u;
+        const testing::StepResult other = run(options, 2);
+        EXPECT_EQ(other.loss_sum, keep.loss_sum) << policy;
+        for (const auto& [param, gradient] : keep.gradients) {
+          EXPECT_TRUE(gradient.equal(other.gradients.at(param)))
+              << param << " under " << policy << ", u made again: " << reruns_u;
+        }
       }
     }
   }

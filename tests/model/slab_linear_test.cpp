@@ -39,13 +39,17 @@ TEST_P(SlabLinear, GivesTheSameBitsUnderEveryActivationPolicy) {
       testing::run_step(GetParam(), Tuning::kLora, {}, rows(GetParam()), options);
   for (const auto preset : {config::ActivationPreset::kB, config::ActivationPreset::kC,
                             config::ActivationPreset::kD, config::ActivationPreset::kD2}) {
-    options.policy.preset = preset;
-    const testing::StepResult other =
-        testing::run_step(GetParam(), Tuning::kLora, {}, rows(GetParam()), options);
-    EXPECT_EQ(other.loss_sum, keep.loss_sum);
-    for (const auto& [param, gradient] : keep.gradients) {
-      EXPECT_TRUE(gradient.equal(other.gradients.at(param)))
-          << param << " under preset " << static_cast<int>(preset);
+    for (const bool reruns_u : {false, true}) {
+      options.policy.preset = preset;
+      options.reruns_u = reruns_u;
+      const testing::StepResult other =
+          testing::run_step(GetParam(), Tuning::kLora, {}, rows(GetParam()), options);
+      EXPECT_EQ(other.loss_sum, keep.loss_sum);
+      for (const auto& [param, gradient] : keep.gradients) {
+        EXPECT_TRUE(gradient.equal(other.gradients.at(param)))
+            << param << " under preset " << static_cast<int>(preset)
+            << ", u made again: " << reruns_u;
+      }
     }
   }
 }

@@ -119,7 +119,8 @@ TEST_F(MemoryPlan, TakesTheFirstFormThatFits) {
   const std::vector<config::LayerPolicy> policies(28, {config::ActivationPreset::kD, false});
   std::int64_t before = 0;
   for (const plan::LayerForm& form :
-       {plan::LayerForm{1, 0}, plan::LayerForm{4, 8192}, plan::LayerForm{4, 2048}}) {
+       {plan::LayerForm{1, 0}, plan::LayerForm{4, 8192}, plan::LayerForm{4, 2048},
+        plan::LayerForm{4, 2048, 0, true}}) {
     tight.limit_bytes = plan::rank_bytes(tight, policies, form).total();
     const plan::MemoryPlan plan = plan::make_memory_plan(tight);
     EXPECT_TRUE(plan.fits);
@@ -131,9 +132,40 @@ TEST_F(MemoryPlan, TakesTheFirstFormThatFits) {
   const plan::MemoryPlan most = plan::make_memory_plan(tight);
   EXPECT_FALSE(most.fits);
   EXPECT_EQ(plan::choice_text(most),
-            "28xD, attention in 4 head groups, MLP in tiles of 2,048 rows");
+            "28xD, attention in 4 head groups, MLP in tiles of 2,048 rows, LoRA's x·A made again");
   tight.limit_bytes.reset();
   EXPECT_EQ(plan::choice_text(plan::make_memory_plan(tight)), "28xD");
+}
+
+TEST_F(MemoryPlan, HoldsOnlyTheUOfWhatIsKeptWhenTheOthersAreMadeAgain) {
+  plan::MemoryRequest row = request(65536, "D");
+  row.on_gpu = true;
+  const auto activations = [&](config::ActivationPreset preset, bool reruns_u) {
+    const std::vector<config::LayerPolicy> policies(28, {preset, false});
+    return plan::rank_bytes(row, policies, {4, 2048, 0, reruns_u}).activations;
+  };
+  // Rank 16, seven modules, 28 layers, bf16.
+  const std::int64_t all = std::int64_t{65536} * 16 * 7 * 28 * 2;
+  EXPECT_EQ(activations(config::ActivationPreset::kD, false) -
+                activations(config::ActivationPreset::kD, true),
+            all);
+  // B runs gate and up again; the u of down goes with them.
+  EXPECT_EQ(activations(config::ActivationPreset::kB, false) -
+                activations(config::ActivationPreset::kB, true),
+            all / 7 * 3);
+  EXPECT_EQ(activations(config::ActivationPreset::kA, false),
+            activations(config::ActivationPreset::kA, true));
+}
+
+TEST_F(MemoryPlan, DeterministicAttentionNeedsSeveralGradientsOfQ) {
+  plan::MemoryRequest row = request(65536, "D");
+  row.on_gpu = true;
+  row.form = plan::LayerForm{4, 2048};
+  const std::int64_t before = plan::make_memory_plan(row).attention_kernel_bytes;
+  row.attention = plan::AttentionKind::kDeterministicFlash;
+  // 7 heads per call: 19 blocks each on 132 multiprocessors, fp32.
+  EXPECT_EQ(plan::make_memory_plan(row).attention_kernel_bytes - before,
+            std::int64_t{65536} * 7 * 128 * 4 * 18);
 }
 
 TEST_F(MemoryPlan, GrowsBySixtyTwoKilobytesPerTokenWithCheckpointsOnTheHost) {

@@ -26,6 +26,7 @@ struct Case {
   std::int64_t sp = 1;
   double attended = 0;  // 0: one document
   bool is_sharded = false;
+  plan::AttentionKind attention = plan::AttentionKind::kCudnn;
 };
 
 class StepTime : public ::testing::Test {
@@ -39,6 +40,7 @@ class StepTime : public ::testing::Test {
             .row_tokens = row.tokens,
             .row_targets = row.tokens,
             .on_gpu = true,
+            .attention = row.attention,
             .attended_length = row.attended > 0 ? row.attended : static_cast<double>(row.tokens)};
   }
   [[nodiscard]] plan::StepSeconds parts(const plan::MemoryRequest& request, const Case& row,
@@ -84,6 +86,12 @@ TEST_F(StepTime, IsWithinTenPercentOfEveryMeasuredStep) {
       {{32768, "D+offload", kTiled}, 8124},
       {{65536, "D+offload", kTiled}, 5734},
       {{65536, "13xA,15xB", kWhole, 1, kPackedLength}, 13997},
+      {{65536, "11xC+offload,17xA", kWhole, 1, kPackedLength}, 14531},
+      {{131072, "20xC+offload,8xA", kWhole, 1, 14127}, 12273},
+      {{8192, "A", kWhole, 1, 0, false, plan::AttentionKind::kFlash}, 13841},
+      {{32768, "A", kWhole, 1, 0, false, plan::AttentionKind::kFlash}, 7979},
+      {{8192, "A", kWhole, 1, 0, false, plan::AttentionKind::kDeterministicFlash}, 12243},
+      {{32768, "A", kWhole, 1, 0, false, plan::AttentionKind::kDeterministicFlash}, 5754},
       {{32768, "A", kWhole, 2}, 20479},
       {{65536, "B", kWhole, 2}, 13170},
       {{32768, "27xB+offload,1xA", kWhole, 2, 0, true}, 17936},

@@ -75,9 +75,10 @@ std::int64_t measured_peak(const Case& test, const config::ModelConfig& model,
     } else {
       store = std::make_unique<model::ResidentWeightStore>(model, parameters, 2.0);
     }
-    model::DecoderModel decoder(model, *store, attention,
-                                config::activation_policy_of_layers(test.policy, model.num_layers),
-                                {.host = {}, .mlp_tile_rows = test.form.mlp_tile_rows});
+    model::DecoderModel decoder(
+        model, *store, attention,
+        config::activation_policy_of_layers(test.policy, model.num_layers),
+        {.host = {}, .mlp_tile_rows = test.form.mlp_tile_rows, .reruns_u = test.form.reruns_u});
     model::FlatGradSink sink(parameters);
     decoder.forward_backward(dist::shard_row(row, test.sp, world.rank()), 1e-3, {}, sink);
     optimizer.step(1e-3, 1.0);
@@ -131,6 +132,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"layers_two_ranks", testing::Tuning::kLora, "B", 2, kF32, 64},
         Case{"layers_sharded", testing::Tuning::kLora, "D", 3, kF32, 64, {}, true},
         Case{"layers_tiled", testing::Tuning::kLora, "D", 1, kF32, 64, {3, 128}},
+        Case{"layers_rerun_u", testing::Tuning::kLora, "D", 1, kF32, 64, {3, 128, 0, true}},
+        Case{"pairs_rerun_u", testing::Tuning::kLora, "D2", 1, kF32, 64, {3, 128, 0, true}},
         Case{"layers_keep_tiled", testing::Tuning::kLora, "A", 1, kF32, 64, {1, 128}},
         Case{"pairs_tiled", testing::Tuning::kLora, "D2", 1, kF32, 64, {3, 128}},
         Case{"offload_keep", testing::Tuning::kLora, "A+offload", 1, kF32, 64},

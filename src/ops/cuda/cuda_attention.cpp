@@ -1,5 +1,7 @@
 #include "ops/cuda/cuda_attention.h"
 
+#include <ATen/Context.h>
+#include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
@@ -19,46 +21,19 @@
 #include <tuple>
 #include <vector>
 
-#include "base/error.h"
+#include "ops/attention_calls.h"
 #include "ops/attention_views.h"
+#include "ops/cuda/cudnn_packed.h"
 
 namespace longhaul::ops {
 namespace {
 
-/// From this length on a document gets a cuDNN call of its own; below it the launches would cost
-/// more than FlashAttention-2's lower rate over all short documents together.
-constexpr std::int64_t kCudnnTokens = 2048;
-
-enum class Kernel { kCudnn, kFlash, kFloat32 };
-
-/// Consecutive documents that one call computes.
-struct Part {
-  Kernel kernel = Kernel::kCudnn;
-  config::Range rows;
-  std::vector<std::int32_t> cu_seqlens;  // from 0, for kFlash
-  std::int64_t longest = 0;
-};
-
-std::vector<Part> plan_parts(std::span<const std::int32_t> cu_seqlens, at::ScalarType type) {
-  std::vector<Part> parts;
-  for (std::size_t doc = 0; doc + 1 < cu_seqlens.size(); ++doc) {
-    const config::Range rows{cu_seqlens[doc], cu_seqlens[doc + 1]};
-    if (rows.size() == 0) {
-      continue;
-    }
-    Kernel kernel = rows.size() >= kCudnnTokens ? Kernel::kCudnn : Kernel::kFlash;
-    kernel = type == at::kFloat ? Kernel::kFloat32 : kernel;
-    const bool joins =
-        kernel == Kernel::kFlash && !parts.empty() && parts.back().kernel == Kernel::kFlash;
-    if (!joins) {
-      parts.push_back({.kernel = kernel, .rows = {rows.begin, rows.begin}, .cu_seqlens = {0}});
-    }
-    Part& part = parts.back();
-    part.rows.end = rows.end;
-    part.cu_seqlens.push_back(static_cast<std::int32_t>(rows.end - part.rows.begin));
-    part.longest = std::max(part.longest, rows.size());
-  }
-  return parts;
+std::vector<AttentionCall> calls_of(const at::Tensor& qkv, const AttentionShape& shape,
+                                    std::span<const std::int32_t> cu_seqlens) {
+  constexpr std::int64_t kHeadPiece = 8;  // elements of 16 bytes
+  AttentionLimits limits = attention_limits(qkv.scalar_type());
+  limits.has_packed_cudnn = limits.has_packed_cudnn && shape.head_dim % kHeadPiece == 0;
+  return attention_calls(cu_seqlens, shape.kernels, limits);
 }
 
 /// [1, heads, len, d] → [len, heads, d].
@@ -69,8 +44,14 @@ at::Tensor lse_view(const at::Tensor& lse, config::Range rows, config::Range hea
   return lse.narrow(0, rows.begin, rows.size()).narrow(1, heads.begin, heads.size()).t();
 }
 
-at::Tensor to_device(const std::vector<std::int32_t>& values, at::Device device) {
-  return at::tensor(at::ArrayRef<std::int32_t>(values), at::kInt).to(device);
+/// Where the documents of a call begin and end, from its first row on.
+at::Tensor borders_of(const AttentionCall& call, at::Device device) {
+  std::vector<std::int32_t> borders = {0};
+  for (const config::Range& document : call.documents) {
+    borders.push_back(static_cast<std::int32_t>(document.end - call.rows().begin));
+  }
+  return at::tensor(at::ArrayRef<std::int32_t>(borders), at::kInt)
+      .to(device, /*non_blocking=*/true);
 }
 
 /// KV heads repeated for every query head of their group.
@@ -107,28 +88,24 @@ AttentionOperands padded(const AttentionOperands& in) {
 }
 
 /// out as [len, heads, d] and lse as [heads, len].
-struct PartOutput {
+struct CallOutput {
   at::Tensor out;
   at::Tensor lse;
 };
 
-PartOutput forward_part(const Part& part, const AttentionOperands& in, double scale) {
-  switch (part.kernel) {
-    case Kernel::kCudnn: {
-      const auto result = at::_scaled_dot_product_cudnn_attention(
-          in.q, in.k, in.v, std::nullopt, /*compute_log_sumexp=*/true, /*dropout_p=*/0.0,
-          /*is_causal=*/true, /*return_debug_mask=*/false, scale);
-      return {token_major(std::get<0>(result)), std::get<1>(result).flatten(2).squeeze(0)};
-    }
-    case Kernel::kFlash: {
-      const at::Tensor cu = to_device(part.cu_seqlens, in.q.device());
-      const auto result = at::_flash_attention_forward(
-          token_major(in.q), token_major(in.k), token_major(in.v), cu, cu, part.longest,
-          part.longest, /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale);
-      return {std::get<0>(result), std::get<1>(result)};
-    }
-    case Kernel::kFloat32:
-      break;
+CallOutput forward_call(const AttentionCall& call, const AttentionOperands& in, double scale) {
+  if (call.kernel == AttentionKernel::kCudnn) {
+    const auto result = at::_scaled_dot_product_cudnn_attention(
+        in.q, in.k, in.v, std::nullopt, /*compute_log_sumexp=*/true, /*dropout_p=*/0.0,
+        /*is_causal=*/true, /*return_debug_mask=*/false, scale);
+    return {token_major(std::get<0>(result)), std::get<1>(result).flatten(2).squeeze(0)};
+  }
+  if (call.kernel == AttentionKernel::kFlash) {
+    const at::Tensor cu = borders_of(call, in.q.device());
+    const auto result = at::_flash_attention_forward(
+        token_major(in.q), token_major(in.k), token_major(in.v), cu, cu, call.longest, call.longest,
+        /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale);
+    return {std::get<0>(result), std::get<1>(result)};
   }
   const std::int64_t heads = in.q.size(1);
   const auto result = at::_scaled_dot_product_efficient_attention(
@@ -139,25 +116,25 @@ PartOutput forward_part(const Part& part, const AttentionOperands& in, double sc
 }
 
 /// dq, dk, dv as [len, heads, d].
-std::array<at::Tensor, 3> backward_part(const Part& part, const AttentionOperands& in,
+std::array<at::Tensor, 3> backward_call(const AttentionCall& call, const AttentionOperands& in,
                                         const at::Tensor& grad, const at::Tensor& out,
                                         const at::Tensor& lse_HL, double scale) {
   const auto words = in.q.options().dtype(at::kLong);
   const at::Tensor seed = at::zeros({2}, words);  // no dropout: never read
   const at::Tensor none = at::zeros({}, words);
-  if (part.kernel == Kernel::kCudnn) {
+  if (call.kernel == AttentionKernel::kCudnn) {
     const at::Tensor lse = lse_HL.contiguous().unsqueeze(0).unsqueeze(3);
-    const std::int64_t length = part.rows.size();
+    const std::int64_t length = call.rows().size();
     const auto [dq, dk, dv] = at::_scaled_dot_product_cudnn_attention_backward(
         grad, in.q, in.k, in.v, out, lse, none, none, at::Tensor(), at::Tensor(), at::Tensor(),
         length, length, /*dropout_p=*/0.0, /*is_causal=*/true, scale);
     return {token_major(dq), token_major(dk), token_major(dv)};
   }
-  if (part.kernel == Kernel::kFlash) {
-    const at::Tensor cu = to_device(part.cu_seqlens, in.q.device());
+  if (call.kernel == AttentionKernel::kFlash) {
+    const at::Tensor cu = borders_of(call, in.q.device());
     const auto [dq, dk, dv] = at::_flash_attention_backward(
         token_major(grad), token_major(in.q), token_major(in.k), token_major(in.v),
-        token_major(out), lse_HL.contiguous(), cu, cu, part.longest, part.longest,
+        token_major(out), lse_HL.contiguous(), cu, cu, call.longest, call.longest,
         /*dropout_p=*/0.0, /*is_causal=*/true, seed, none, scale);
     return {dq, dk, dv};
   }
@@ -170,31 +147,92 @@ std::array<at::Tensor, 3> backward_part(const Part& part, const AttentionOperand
           token_major(sum_repeated(dv, in.k.size(1)))};
 }
 
+double scale_of(const AttentionShape& shape) {
+  return 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+}
+
+void write_gradients(const AttentionOperands& target, const at::Tensor& dq, const at::Tensor& dk,
+                     const at::Tensor& dv) {
+  const auto write = [](const at::Tensor& heads, const at::Tensor& made) {
+    token_major(heads).copy_(made.narrow(2, 0, heads.size(3)));
+  };
+  write(target.q, dq);
+  write(target.k, dk);
+  write(target.v, dv);
+}
+
+/// Packed calls take the row as a whole: their documents may lie anywhere in it.
+bool is_packed(const std::vector<AttentionCall>& calls) {
+  return !calls.empty() && calls.front().kernel == AttentionKernel::kCudnnPacked;
+}
+
+AttentionOutput packed_forward(const at::Tensor& qkv, const AttentionShape& shape,
+                               const std::vector<AttentionCall>& calls) {
+  const config::Range rows{0, qkv.size(0)};
+  AttentionOutput result{
+      .out = at::empty({rows.size(), shape.num_query_heads * shape.head_dim}, qkv.options()),
+      .lse = at::empty({shape.num_query_heads, rows.size()}, qkv.options().dtype(at::kFloat)).t()};
+  for (const config::HeadRun& run : shape.runs) {
+    const config::Range heads = run.local_query_heads;
+    const at::Tensor out =
+        token_major(heads_view(result.out, rows, heads.begin, heads.size(), shape.head_dim));
+    const at::Tensor lse =
+        cudnn_packed_forward(operands_of(qkv, shape, run, rows), calls, scale_of(shape), out);
+    lse_view(result.lse, rows, heads).copy_(lse.t());
+  }
+  return result;
+}
+
+void packed_backward(const at::Tensor& dout, const at::Tensor& qkv, const AttentionOutput& forward,
+                     const AttentionShape& shape, const std::vector<AttentionCall>& calls,
+                     const at::Tensor& dqkv) {
+  const config::Range rows{0, qkv.size(0)};
+  for (const config::HeadRun& run : shape.runs) {
+    const config::Range heads = run.local_query_heads;
+    const auto of_heads = [&](const at::Tensor& matrix) {
+      return token_major(heads_view(matrix, rows, heads.begin, heads.size(), shape.head_dim));
+    };
+    const PackedGradients made = cudnn_packed_backward(
+        operands_of(qkv, shape, run, rows), calls, scale_of(shape), of_heads(dout),
+        of_heads(forward.out), lse_view(forward.lse, rows, heads).t().contiguous());
+    write_gradients(operands_of(dqkv, shape, run, rows), made.dq, made.dk, made.dv);
+  }
+}
+
 }  // namespace
+
+AttentionLimits attention_limits(at::ScalarType type) {
+  constexpr int kHopper = 9;
+  return {.has_packed_cudnn = at::cuda::getCurrentDeviceProperties()->major >= kHopper,
+          .deterministic = at::globalContext().deterministicAlgorithms(),
+          .is_float32 = type == at::kFloat};
+}
 
 AttentionOutput cuda_attention_forward(const at::Tensor& qkv, const AttentionShape& shape,
                                        std::span<const std::int32_t> cu_seqlens) {
   const std::int64_t tokens = qkv.size(0);
-  const std::vector<Part> parts = plan_parts(cu_seqlens, qkv.scalar_type());
-  const bool one_call = shape.runs.size() == 1 && parts.size() == 1;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+  const std::vector<AttentionCall> calls = calls_of(qkv, shape, cu_seqlens);
+  if (is_packed(calls)) {
+    return packed_forward(qkv, shape, calls);
+  }
+  const bool one_call = shape.runs.size() == 1 && calls.size() == 1;
   AttentionOutput result;
   result.lse = at::empty({shape.num_query_heads, tokens}, qkv.options().dtype(at::kFloat)).t();
   if (!one_call) {
     result.out = at::empty({tokens, shape.num_query_heads * shape.head_dim}, qkv.options());
   }
-  for (const Part& part : parts) {
+  for (const AttentionCall& call : calls) {
     for (const config::HeadRun& run : shape.runs) {
-      const PartOutput made =
-          forward_part(part, padded(operands_of(qkv, shape, run, part.rows)), scale);
+      const CallOutput made =
+          forward_call(call, padded(operands_of(qkv, shape, run, call.rows())), scale_of(shape));
       const config::Range heads = run.local_query_heads;
       const at::Tensor out = made.out.narrow(2, 0, shape.head_dim);
-      lse_view(result.lse, part.rows, heads).copy_(made.lse);
+      lse_view(result.lse, call.rows(), heads).copy_(made.lse);
       if (one_call) {
         result.out = out.contiguous().view({tokens, -1});
         continue;
       }
-      token_major(heads_view(result.out, part.rows, heads.begin, heads.size(), shape.head_dim))
+      token_major(heads_view(result.out, call.rows(), heads.begin, heads.size(), shape.head_dim))
           .copy_(out);
     }
   }
@@ -204,21 +242,22 @@ AttentionOutput cuda_attention_forward(const at::Tensor& qkv, const AttentionSha
 void cuda_attention_backward(const at::Tensor& dout, const at::Tensor& qkv,
                              const AttentionOutput& forward, const AttentionShape& shape,
                              std::span<const std::int32_t> cu_seqlens, const at::Tensor& dqkv) {
-  const double scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
-  for (const Part& part : plan_parts(cu_seqlens, qkv.scalar_type())) {
+  const std::vector<AttentionCall> calls = calls_of(qkv, shape, cu_seqlens);
+  if (is_packed(calls)) {
+    packed_backward(dout, qkv, forward, shape, calls, dqkv);
+    return;
+  }
+  for (const AttentionCall& call : calls) {
     for (const config::HeadRun& run : shape.runs) {
       const config::Range heads = run.local_query_heads;
       const auto of_heads = [&](const at::Tensor& matrix) {
         return padded_heads(
-            heads_view(matrix, part.rows, heads.begin, heads.size(), shape.head_dim));
+            heads_view(matrix, call.rows(), heads.begin, heads.size(), shape.head_dim));
       };
-      const auto made =
-          backward_part(part, padded(operands_of(qkv, shape, run, part.rows)), of_heads(dout),
-                        of_heads(forward.out), lse_view(forward.lse, part.rows, heads), scale);
-      const AttentionOperands target = operands_of(dqkv, shape, run, part.rows);
-      token_major(target.q).copy_(made[0].narrow(2, 0, shape.head_dim));
-      token_major(target.k).copy_(made[1].narrow(2, 0, shape.head_dim));
-      token_major(target.v).copy_(made[2].narrow(2, 0, shape.head_dim));
+      const auto made = backward_call(call, padded(operands_of(qkv, shape, run, call.rows())),
+                                      of_heads(dout), of_heads(forward.out),
+                                      lse_view(forward.lse, call.rows(), heads), scale_of(shape));
+      write_gradients(operands_of(dqkv, shape, run, call.rows()), made[0], made[1], made[2]);
     }
   }
 }

@@ -1,5 +1,4 @@
-// Attention on NVIDIA GPUs behind ops/attention.h: cuDNN for long documents, FlashAttention-2 over
-// all short ones of a row at once, a float32 kernel for float32.
+// Attention on NVIDIA GPUs behind ops/attention.h: the calls that ops/attention_calls.h plans.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,6 +9,9 @@
 #include "ops/attention.h"
 
 namespace longhaul::ops {
+
+/// Of this device and of libtorch's switch for deterministic algorithms, for tensors of a type.
+AttentionLimits attention_limits(at::ScalarType type);
 
 /// `lse` is [T, nq] as promised but lies head by head in memory, which is what the kernels want.
 AttentionOutput cuda_attention_forward(const at::Tensor& qkv, const AttentionShape& shape,

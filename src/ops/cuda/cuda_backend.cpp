@@ -22,11 +22,24 @@ namespace {
 
 kernels::Stream current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
-const char* attention_name() {
-  static const std::string name =
-      fmt::format("cuDNN {}.{}.{}, FlashAttention-2 for short documents", CUDNN_MAJOR, CUDNN_MINOR,
-                  CUDNN_PATCHLEVEL);
-  return name.c_str();
+std::string attention_name(AttentionKernels kernels, at::ScalarType type) {
+  const AttentionLimits limits = attention_limits(type);
+  if (limits.is_float32) {
+    return "libtorch's memory-efficient float32 kernel";
+  }
+  if (limits.deterministic) {
+    return "FlashAttention-2, deterministic";
+  }
+  if (kernels == AttentionKernels::kFlash) {
+    return "FlashAttention-2";
+  }
+  const std::string cudnn =
+      fmt::format("cuDNN {}.{}.{}", CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCHLEVEL);
+  if (limits.has_packed_cudnn) {
+    return cudnn + ", packed documents of similar lengths in one call";
+  }
+  return kernels == AttentionKernels::kCudnn ? cudnn + ", a call per document"
+                                             : cudnn + ", FlashAttention-2 for short documents";
 }
 
 c10::CachingDeviceAllocator::DeviceStats device_stats() {

@@ -52,9 +52,11 @@ double relative_error(const at::Tensor& got, const at::Tensor& want) {
 }
 
 /// Inputs rounded to `type`; forward and backward on the GPU in `type` against fp32 on the CPU.
-void compare(const Case& test, at::ScalarType type, double limit) {
+void compare(const Case& test, at::ScalarType type, double limit,
+             AttentionKernels kernels = AttentionKernels::kFastest) {
   at::manual_seed(1);
-  const AttentionShape shape = shape_of(test);
+  AttentionShape shape = shape_of(test);
+  shape.kernels = kernels;
   const std::vector<std::int32_t> cu = borders(test.lengths);
   const std::int64_t tokens = cu.back();
   const at::Tensor qkv =
@@ -82,6 +84,70 @@ void compare(const Case& test, at::ScalarType type, double limit) {
 TEST_P(CudaAttention, EqualsTheCpuInFloat32) { compare(GetParam(), at::kFloat, 1e-5); }
 
 TEST_P(CudaAttention, IsNearTheCpuInBfloat16) { compare(GetParam(), at::kBFloat16, 1e-2); }
+
+TEST_P(CudaAttention, IsNearTheCpuWithEveryKernel) {
+  for (const AttentionKernels kernels :
+       {AttentionKernels::kCudnn, AttentionKernels::kCudnnPerDocument, AttentionKernels::kFlash}) {
+    SCOPED_TRACE(static_cast<int>(kernels));
+    compare(GetParam(), at::kBFloat16, 1e-2, kernels);
+  }
+}
+
+/// What lies behind a row in memory must not reach it: kernels read whole tiles.
+TEST_P(CudaAttention, ReadsNothingBehindTheRow) {
+  const Case& test = GetParam();
+  for (const AttentionKernels kernels :
+       {AttentionKernels::kFastest, AttentionKernels::kCudnn, AttentionKernels::kFlash}) {
+    SCOPED_TRACE(static_cast<int>(kernels));
+    at::manual_seed(1);
+    AttentionShape shape = shape_of(test);
+    shape.kernels = kernels;
+    const std::vector<std::int32_t> cu = borders(test.lengths);
+    const std::int64_t tokens = cu.back();
+    const auto before_nan = [&](std::int64_t columns) {
+      const at::Tensor all =
+          at::randn({tokens, columns}, at::device(at::kCUDA).dtype(at::kBFloat16));
+      return at::cat({all, at::full({512, columns}, std::nan(""), all.options())})
+          .narrow(0, 0, tokens);
+    };
+    const at::Tensor qkv = before_nan((test.query_heads + 2 * test.kv_heads) * test.head_dim);
+    const at::Tensor dout = before_nan(test.query_heads * test.head_dim);
+    AttentionOutput made = attention_forward(qkv, shape, cu);
+    EXPECT_TRUE(at::isfinite(made.out).all().item<bool>());
+    EXPECT_TRUE(at::isfinite(made.lse).all().item<bool>());
+    const at::Tensor out = before_nan(made.out.size(1));
+    out.copy_(made.out);
+    made.out = out;
+    EXPECT_TRUE(at::isfinite(attention_backward(dout, qkv, made, shape, cu)).all().item<bool>());
+  }
+}
+
+/// libtorch's switch, as --deterministic true sets it.
+class Deterministic {
+ public:
+  Deterministic() { at::globalContext().setDeterministicAlgorithms(true, false); }
+  Deterministic(const Deterministic&) = delete;
+  Deterministic& operator=(const Deterministic&) = delete;
+  ~Deterministic() { at::globalContext().setDeterministicAlgorithms(false, false); }
+};
+
+TEST_P(CudaAttention, RepeatsItsBitsWhenDeterministic) {
+  const Case& test = GetParam();
+  const Deterministic deterministic;
+  at::manual_seed(1);
+  const AttentionShape shape = shape_of(test);
+  const std::vector<std::int32_t> cu = borders(test.lengths);
+  const at::Tensor qkv =
+      at::randn({cu.back(), (test.query_heads + 2 * test.kv_heads) * test.head_dim},
+                at::device(at::kCUDA).dtype(at::kBFloat16));
+  const at::Tensor dout = at::randn({cu.back(), test.query_heads * test.head_dim}, qkv.options());
+  const AttentionOutput made = attention_forward(qkv, shape, cu);
+  const at::Tensor gradient = attention_backward(dout, qkv, made, shape, cu);
+  for (int round = 0; round < 20; ++round) {
+    EXPECT_TRUE(attention_forward(qkv, shape, cu).out.equal(made.out));
+    EXPECT_TRUE(attention_backward(dout, qkv, made, shape, cu).equal(gradient));
+  }
+}
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention,
                          ::testing::Values(Case{"one_token", 4, 4, 64, {1}},
