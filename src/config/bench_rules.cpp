@@ -65,8 +65,8 @@ void check_options_of_part(const Config& config, Problems& problems) {
   };
   if (part == "attention" || part == "exchange") {
     for (const char* option :
-         {"activation_policy", "policies", "train_type", "lora_rank", "optimizer_state_dtype",
-          "gpu_memory_limit", "host_memory_limit", "fsdp", "deepspeed"}) {
+         {"activation_policy", "policies", "train_type", "lora_rank", "lora_dropout",
+          "optimizer_state_dtype", "gpu_memory_limit", "host_memory_limit", "fsdp", "deepspeed"}) {
       refuse(option, "train");
     }
   }

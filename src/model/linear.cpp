@@ -1,11 +1,12 @@
 #include "model/linear.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/lora_mask.h"
+#include "model/row_parts.h"
 #include "ops/matmul.h"
 
 namespace longhaul::model {
@@ -13,16 +14,6 @@ namespace {
 
 at::Tensor columns(const at::Tensor& matrix, config::Range range) {
   return matrix.narrow(1, range.begin, range.size());
-}
-
-/// drop(x) as a new tensor, or x itself without dropout.
-at::Tensor dropped(const at::Tensor& x, const LoraDropout& dropout, std::int64_t first_column) {
-  if (!dropout) {
-    return x;
-  }
-  at::Tensor masked = at::empty(x.sizes(), x.options());
-  ops::dropout(x, masked, *dropout, first_column, ops::DropoutOutput::kWrite);
-  return masked;
 }
 
 }  // namespace
@@ -89,7 +80,9 @@ at::Tensor SeparateLinear::lora_input(const at::Tensor& x_SK, const LoraDropout&
     return {};
   }
   at::Tensor u = at::empty({x_SK.size(0), lora_columns()}, x_SK.options());
-  ops::linear(dropped(x_SK, dropout, 0), lora_a_, at::Tensor(), u);
+  masked_rows(x_SK, dropout, 0, [&](config::Range rows, const at::Tensor& x) {
+    ops::linear(x, lora_a_, at::Tensor(), of_rows(u, rows));
+  });
   return u;
 }
 
@@ -110,16 +103,9 @@ at::Tensor SeparateLinear::lora_gradient(const at::Tensor& dy_SN) const {
 void SeparateLinear::input_gradient(const at::Tensor& dy_SN, const at::Tensor& du_SR,
                                     const LoraDropout& dropout, const at::Tensor& dx_SK) const {
   ops::product(dy_SN, w_, 1, dx_SK);
-  if (!du_SR.defined()) {
-    return;
+  if (du_SR.defined()) {
+    add_through_a(du_SR, lora_a_, dropout, dx_SK);
   }
-  if (!dropout) {
-    ops::product_accumulate(du_SR, lora_a_, 1, dx_SK);
-    return;
-  }
-  const at::Tensor through_a = at::empty_like(dx_SK);
-  ops::product(du_SR, lora_a_, 1, through_a);
-  ops::dropout(through_a, dx_SK, *dropout, 0, ops::DropoutOutput::kAccumulate);
 }
 
 void SeparateLinear::output_side_gradients(const at::Tensor& dy_SN, const at::Tensor& u_SR,
@@ -133,12 +119,17 @@ void SeparateLinear::lora_a_gradient(const at::Tensor& du_SR, const at::Tensor& 
   if (!du_SR.defined()) {
     return;
   }
-  const at::Tensor x = dropped(x_SK, dropout, first_column);
+  masked_rows(x_SK, dropout, first_column, [&](config::Range rows, const at::Tensor& x) {
+    for (const LinearMember& member : members_) {
+      if (member.lora_columns.size() > 0) {
+        const at::Tensor target =
+            sink.accumulator(member.lora_a_param).narrow(1, first_column, x.size(1));
+        ops::weight_gradient(columns(of_rows(du_SR, rows), member.lora_columns), x, 1, target);
+      }
+    }
+  });
   for (const LinearMember& member : members_) {
     if (member.lora_columns.size() > 0) {
-      const at::Tensor target =
-          sink.accumulator(member.lora_a_param).narrow(1, first_column, x.size(1));
-      ops::weight_gradient(columns(du_SR, member.lora_columns), x, 1, target);
       sink.finished(member.lora_a_param);
     }
   }

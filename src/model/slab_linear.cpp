@@ -1,6 +1,8 @@
 #include "model/slab_linear.h"
 
 #include "base/error.h"
+#include "model/lora_mask.h"
+#include "model/row_parts.h"
 #include "ops/matmul.h"
 #include "ops/room.h"
 
@@ -20,28 +22,32 @@ std::int64_t SlabLinear::lora_columns() const { return members_.back().lora_colu
 
 void SlabLinear::forward(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& y_SN,
                          at::Tensor& u_SR) const {
-  LONGHAUL_ASSERT(!dropout, "a slab multiplies base and adapters with one input");
   const at::Tensor wide = ops::with_room(x_SK, slab_.room);
   const at::Tensor u = wide.narrow(1, slab_.inputs, slab_.room);
   if (u_SR.defined()) {
     u.narrow(1, 0, lora_columns()).copy_(u_SR);
     u.narrow(1, lora_columns(), slab_.room - lora_columns()).zero_();
   } else {
-    multiply_a(x_SK, u);
+    multiply_a(x_SK, dropout, u);
     u_SR = u.narrow(1, 0, lora_columns()).clone();  // a view would keep all of x alive
   }
   ops::linear(wide, slab_.matrix.narrow(0, 0, slab_.outputs), bias_, y_SN);
 }
 
-void SlabLinear::multiply_a(const at::Tensor& x_SK, const at::Tensor& u) const {
-  const at::Tensor a = slab_.matrix.narrow(0, slab_.outputs, slab_.room).narrow(1, 0, slab_.inputs);
-  ops::linear(x_SK, a, at::Tensor(), u);
+at::Tensor SlabLinear::a() const {
+  return slab_.matrix.narrow(0, slab_.outputs, slab_.room).narrow(1, 0, slab_.inputs);
+}
+
+void SlabLinear::multiply_a(const at::Tensor& x_SK, const LoraDropout& dropout,
+                            const at::Tensor& u) const {
+  masked_rows(x_SK, dropout, 0, [&](config::Range rows, const at::Tensor& x) {
+    ops::linear(x, a(), at::Tensor(), of_rows(u, rows));
+  });
 }
 
 at::Tensor SlabLinear::lora_input(const at::Tensor& x_SK, const LoraDropout& dropout) const {
-  LONGHAUL_ASSERT(!dropout, "a slab multiplies base and adapters with one input");
   const at::Tensor u = ops::with_room(x_SK, slab_.room).narrow(1, slab_.inputs, slab_.room);
-  multiply_a(x_SK, u);
+  multiply_a(x_SK, dropout, u);
   return u.narrow(1, 0, lora_columns()).clone();
 }
 
@@ -53,9 +59,14 @@ at::Tensor SlabLinear::lora_gradient(const at::Tensor& dy_SN) const {
   return du.narrow(1, 0, lora_columns());
 }
 
-void SlabLinear::input_gradient(const at::Tensor& /*dy_SN*/, const at::Tensor& du_SR,
+void SlabLinear::input_gradient(const at::Tensor& dy_SN, const at::Tensor& du_SR,
                                 const LoraDropout& dropout, const at::Tensor& dx_SK) const {
-  LONGHAUL_ASSERT(!dropout, "a slab multiplies base and adapters with one input");
+  if (dropout) {  // the mask is on what comes through A alone
+    ops::product(dy_SN, slab_.matrix.narrow(0, 0, slab_.outputs).narrow(1, 0, slab_.inputs), 1,
+                 dx_SK);
+    add_through_a(du_SR, a().narrow(0, 0, lora_columns()), dropout, dx_SK);
+    return;
+  }
   // du stands behind dy, or behind the copy of it that lora_gradient made.
   const at::Tensor wide =
       du_SR.as_strided({du_SR.size(0), slab_.outputs + slab_.room}, {du_SR.stride(0), 1},
@@ -69,15 +80,21 @@ void SlabLinear::output_side_gradients(const at::Tensor& dy_SN, const at::Tensor
 }
 
 void SlabLinear::lora_a_gradient(const at::Tensor& du_SR, const at::Tensor& x_SK,
-                                 const LoraDropout& /*dropout*/, std::int64_t first_column,
+                                 const LoraDropout& dropout, std::int64_t first_column,
                                  GradSink& sink) const {
-  // One product for all members, so that x is read once.
-  const at::Tensor all = ops::transposed_product(du_SR, x_SK);
+  masked_rows(x_SK, dropout, first_column, [&](config::Range rows, const at::Tensor& x) {
+    // One product for all members, so that x is read once.
+    const at::Tensor all = ops::transposed_product(of_rows(du_SR, rows), x);
+    for (const LinearMember& member : members_) {
+      if (member.lora_columns.size() > 0) {
+        sink.accumulator(member.lora_a_param)
+            .narrow(1, first_column, x.size(1))
+            .add_(all.narrow(0, member.lora_columns.begin, member.lora_columns.size()));
+      }
+    }
+  });
   for (const LinearMember& member : members_) {
     if (member.lora_columns.size() > 0) {
-      sink.accumulator(member.lora_a_param)
-          .narrow(1, first_column, x_SK.size(1))
-          .add_(all.narrow(0, member.lora_columns.begin, member.lora_columns.size()));
       sink.finished(member.lora_a_param);
     }
   }

@@ -45,8 +45,10 @@ class SlabLinear final : public Linear {
                      GradSink& sink) const override;
 
  private:
-  /// u [S, room] = x·Aᵀ, zeros behind the adapters' columns.
-  void multiply_a(const at::Tensor& x_SK, const at::Tensor& u) const;
+  /// A [room, K], zeros below the adapters' rows.
+  [[nodiscard]] at::Tensor a() const;
+  /// u [S, room] = drop(x)·Aᵀ.
+  void multiply_a(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& u) const;
 
   Slab slab_;
   at::Tensor bias_;

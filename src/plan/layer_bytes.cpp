@@ -24,6 +24,12 @@ std::int64_t of_one_group(std::int64_t bytes, const Sizes& s, std::int64_t group
   return bytes / s.my_kv_heads * heads;
 }
 
+/// A masked copy of an adapter's input: kMaskedBytes of model/lora_mask.h at most.
+std::int64_t masked_bytes(const Sizes& s, std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kMaskedBytes = std::int64_t{128} << 20;
+  return s.masks ? std::min(kMaskedBytes, rows * columns * s.element) : 0;
+}
+
 std::int64_t mlp_stage(const Sizes& s, const config::LayerPolicy& policy, const LayerForm& form) {
   const std::int64_t tile =
       form.mlp_tile_rows > 0 ? std::min(form.mlp_tile_rows, s.local) : s.local;
@@ -32,7 +38,8 @@ std::int64_t mlp_stage(const Sizes& s, const config::LayerPolicy& policy, const 
   const std::int64_t widened = s.widens ? tile * (2 * s.ffn + s.hidden) * 4 : 0;
   // The slots, the product's input, d(y) and the normed input that becomes d(residual).
   return rerun_bytes(s) + (kept || s.local == 0 ? gate_up : gate_up / s.local * tile) +
-         tile * s.ffn * s.element + 2 * s.local * s.hidden * s.element + widened;
+         tile * s.ffn * s.element + 2 * s.local * s.hidden * s.element + widened +
+         masked_bytes(s, tile, s.ffn);
 }
 
 std::int64_t attention_stage(const Sizes& s, const LayerForm& form) {
@@ -44,7 +51,9 @@ std::int64_t attention_stage(const Sizes& s, const LayerForm& form) {
   const std::int64_t gradients = s.local * (s.hidden + s.q_width) * s.element +
                                  (has_both ? s.row * s.my_q_width * s.element : 0) +
                                  (s.qk_norm ? fused_bytes(s) : 0);
-  return slots + gradients + attention_kernel_bytes(s, form.attention_groups);
+  return slots + gradients +
+         std::max(attention_kernel_bytes(s, form.attention_groups),
+                  masked_bytes(s, s.local, std::max(s.hidden, s.q_width)));
 }
 
 }  // namespace
@@ -71,6 +80,7 @@ Sizes sizes_of(const MemoryRequest& request) {
   sizes.on_gpu = request.on_gpu;
   sizes.attention = request.attention;
   sizes.exchanges = request.mesh.sp > 1;
+  sizes.masks = request.lora_dropout > 0;
   sizes.qk_norm = model.qk_norm;
   sizes.targets = std::min(sizes.local, request.row_targets);
   sizes.widens = sizes.element < 4 &&

@@ -30,6 +30,7 @@ struct Sizes {
   bool exchanges = false;  // more than one sp rank
   bool qk_norm = false;
   AttentionKind attention = AttentionKind::kCudnn;
+  bool masks = false;   // LoRA with dropout
   bool widens = false;  // trained 16-bit base weights: their products' operands are widened to fp32
 };
 Sizes sizes_of(const MemoryRequest& request);

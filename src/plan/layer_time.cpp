@@ -92,7 +92,7 @@ LayerTime::LayerTime(const LayerShape& shape, const LayerSetting& setting)
       s_(*setting.sizes),
       rates_(*setting.rates),
       form_(setting.form),
-      has_slabs_(s_.element < 4 && setting.lora_dropout == 0),
+      has_slabs_(s_.element < 4),
       has_dropout_(setting.lora_dropout > 0) {}
 
 /// Seconds of reading or writing `columns` elements of each of the rank's tokens.

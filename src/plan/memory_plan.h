@@ -63,7 +63,7 @@ struct MemoryRequest {
   /// Host memory for offloaded activations, per rank; absent: `auto` offloads nothing.
   std::optional<std::int64_t> host_limit_bytes{};
   double attended_length = 0;  // Σ len² / Σ len of the documents; 0: attention costs no time
-  /// Time only: with dropout, adapters are multiplied in passes of their own.
+  /// With dropout the adapters' inputs are masked in copies.
   double lora_dropout = 0;
   /// Time only. `auto` chooses with those of the H200, so that ranks on different devices agree;
   /// slower devices hide copies at least as well.

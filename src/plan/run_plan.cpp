@@ -38,7 +38,8 @@ MemoryRequest memory_request(const RunPlanRequest& request, std::int64_t row_tok
           .attention = attention_kind(*request.config),
           .limit_bytes = request.device.memory_bytes,
           .host_limit_bytes = request.host_limit_bytes,
-          .attended_length = request.data.attended_length * longer};
+          .attended_length = request.data.attended_length * longer,
+          .lora_dropout = request.lora_dropout};
 }
 
 /// The micro-batch of mean size, for times. Its targets are taken to lie evenly in the row.
@@ -49,7 +50,6 @@ MemoryRequest mean_row(const RunPlanRequest& request) {
   row.row_targets = std::llround(static_cast<double>(tokens) * request.data.target_share /
                                  static_cast<double>(row.mesh.sp));
   row.attended_length = request.data.attended_length;
-  row.lora_dropout = request.lora_dropout;
   row.rates = request.device.rates;
   return row;
 }

@@ -60,6 +60,8 @@ TrainBench::TrainBench(const config::Config& config, const config::ModelConfig& 
   exchange_.use_peer_memory(!device.is_cpu());
 }
 
+double TrainBench::lora_dropout() const { return tuning_.lora ? tuning_.lora->dropout : 0.0; }
+
 /// Norms 1, everything else small noise, equal on every rank.
 void TrainBench::reset_weights() {
   at::Generator generator = at::globalContext().defaultGenerator(device_).clone();
@@ -200,7 +202,8 @@ plan::MemoryPlan TrainBench::plan_for(const TrainPoint& point, double attended_l
                     .activation_policy = point.policy,
                     .row_tokens = point.tokens,
                     .attended_length = attended_length,
-                    .form = point.form},
+                    .form = point.form,
+                    .lora_dropout = lora_dropout()},
                    *group_.world);
 }
 
@@ -218,7 +221,8 @@ void TrainBench::take_steps(const std::vector<std::int64_t>& documents, const Me
                         .sp = group_.sp.get(),
                         .model = &decoder,
                         .parameters = &parameters_,
-                        .optimizer = &*optimizer_};
+                        .optimizer = &*optimizer_,
+                        .lora_dropout = lora_dropout()};
   const dist::LocalBatch shard = shard_of(documents);
   const config::BenchSteps steps = config::bench_steps(config_.bench, tokens);
   warm_up(parts, shard, steps);

@@ -89,6 +89,7 @@ class TrainBench {
   TrainMeasurement measure(const TrainPoint& point, const MeasuringHook& hook = {});
 
  private:
+  [[nodiscard]] double lora_dropout() const;
   void reset_weights();
   [[nodiscard]] plan::MemoryPlan plan_for(const TrainPoint& point, double attended_length) const;
   void warm_up(const StepParts& parts, const dist::LocalBatch& shard,

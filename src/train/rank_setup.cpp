@@ -36,8 +36,7 @@ std::int64_t host_limit_bytes(const config::Config& config) {
 std::optional<double> slab_scale(const config::TuningSpec& tuning, base::Dtype dtype,
                                  at::Device device) {
   const bool pays = !device.is_cpu() && dtype != base::Dtype::kFloat32;
-  return pays && tuning.lora && tuning.lora->dropout == 0 ? std::optional(tuning.lora->scale())
-                                                          : std::nullopt;
+  return pays && tuning.lora ? std::optional(tuning.lora->scale()) : std::nullopt;
 }
 
 std::optional<model::RankShare> weight_share(const config::Config& config,
@@ -86,7 +85,8 @@ plan::MemoryPlan plan_rank(const RankPlanRequest& request, dist::Communicator& w
        .form = request.form,
        .limit_bytes = static_cast<std::int64_t>(-limits[0]),
        .host_limit_bytes = host_limit,
-       .attended_length = request.attended_length});
+       .attended_length = request.attended_length,
+       .lora_dropout = request.lora_dropout});
   if (plan.bytes.host > host_limit && !request.form) {
     throw base::SystemError(
         {.where = "--activation_policy " + request.activation_policy,

@@ -21,7 +21,7 @@
 namespace longhaul::train {
 
 /// The scale for model::Parameters' slabs, which pay on a GPU in 16 bits; nothing where adapters
-/// stay apart from their bases (dropout needs their input).
+/// stay apart from their bases.
 std::optional<double> slab_scale(const config::TuningSpec& tuning, base::Dtype dtype,
                                  at::Device device);
 
@@ -54,6 +54,7 @@ struct RankPlanRequest {
   std::int64_t row_tokens = 0;  // of the largest row
   double attended_length = 0;
   std::optional<plan::LayerForm> form{};  // absent: the first that fits
+  double lora_dropout = 0;
 };
 
 /// The same plan on every rank: all go by the one that has least memory.

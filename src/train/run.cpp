@@ -148,7 +148,8 @@ class Run {
                        .device = device_,
                        .activation_policy = config_.memory.activation_policy,
                        .row_tokens = schedule_->largest_batch_tokens(),
-                       .attended_length = schedule_->attended_length()},
+                       .attended_length = schedule_->attended_length(),
+                       .lora_dropout = lora_dropout()},
                       *group_.world);
   }
 

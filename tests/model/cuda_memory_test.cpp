@@ -34,6 +34,7 @@ class CudaMemory : public ::testing::Test {
                                  std::int64_t groups = 1, bool reruns_u = false) {
     testing::StepOptions options;
     options.reruns_u = reruns_u;
+    options.lora_dropout = tuning == Tuning::kLora ? 0.3 : 0.0;
     options.mlp_tile_rows = mlp_tile_rows;
     options.attention_groups = groups;
     options.device = at::kCUDA;

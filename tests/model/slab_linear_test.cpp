@@ -17,24 +17,13 @@ std::vector<data::PackedBatch> rows(const std::string& name) {
   return testing::flatten(testing::composite_step(testing::tiny_model(name).vocab_size));
 }
 
-class SlabLinear : public ::testing::TestWithParam<std::string> {};
+class SlabLinear : public ::testing::TestWithParam<std::string> {
+ protected:
+  static void expect_same_bits(testing::StepOptions options);
+};
 
-TEST_P(SlabLinear, EqualsSeparatePassesOnAnyNumberOfRanks) {
-  testing::StepOptions options;
-  const testing::StepResult want =
-      testing::run_step(GetParam(), Tuning::kLora, {}, rows(GetParam()), options);
-  options.slabs = true;
-  for (const std::int64_t sp : {1, 2, 3}) {
-    const testing::StepResult got =
-        testing::run_step(GetParam(), Tuning::kLora, {.sp = sp}, rows(GetParam()), options);
-    EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-6 * want.loss_sum) << sp;
-    EXPECT_EQ(testing::compare_gradients(got.gradients, want.gradients, 1e-5), "") << sp;
-  }
-}
-
-TEST_P(SlabLinear, GivesTheSameBitsUnderEveryActivationPolicy) {
-  testing::StepOptions options;
-  options.slabs = true;
+/// Every preset, with and without u made again, against keeping all.
+void SlabLinear::expect_same_bits(testing::StepOptions options) {
   const testing::StepResult keep =
       testing::run_step(GetParam(), Tuning::kLora, {}, rows(GetParam()), options);
   for (const auto preset : {config::ActivationPreset::kB, config::ActivationPreset::kC,
@@ -51,6 +40,31 @@ TEST_P(SlabLinear, GivesTheSameBitsUnderEveryActivationPolicy) {
             << ", u made again: " << reruns_u;
       }
     }
+  }
+}
+
+TEST_P(SlabLinear, EqualsSeparatePassesOnAnyNumberOfRanks) {
+  for (const double dropout : {0.0, 0.3}) {
+    testing::StepOptions options;
+    options.lora_dropout = dropout;
+    const testing::StepResult want =
+        testing::run_step(GetParam(), Tuning::kLora, {}, rows(GetParam()), options);
+    options.slabs = true;
+    for (const std::int64_t sp : {1, 2, 3}) {
+      const testing::StepResult got =
+          testing::run_step(GetParam(), Tuning::kLora, {.sp = sp}, rows(GetParam()), options);
+      EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-6 * want.loss_sum) << sp;
+      EXPECT_EQ(testing::compare_gradients(got.gradients, want.gradients, 1e-5), "") << sp;
+    }
+  }
+}
+
+TEST_P(SlabLinear, GivesTheSameBitsUnderEveryActivationPolicy) {
+  testing::StepOptions options;
+  options.slabs = true;
+  for (const double dropout : {0.0, 0.3}) {
+    options.lora_dropout = dropout;
+    expect_same_bits(options);
   }
 }
 

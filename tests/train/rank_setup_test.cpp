@@ -13,7 +13,7 @@
 namespace longhaul::train {
 namespace {
 
-TEST(RankSetup, SlabsAreForGpusIn16BitsWithoutDropout) {
+TEST(RankSetup, SlabsAreForGpusIn16Bits) {
   config::TuningSpec tuning;
   tuning.lora = config::LoraSpec{.rank = 16, .alpha = 32, .dropout = 0};
   const at::Device gpu(at::kCUDA, 0);
@@ -21,7 +21,7 @@ TEST(RankSetup, SlabsAreForGpusIn16BitsWithoutDropout) {
   EXPECT_FALSE(slab_scale(tuning, base::Dtype::kFloat32, gpu));
   EXPECT_FALSE(slab_scale(tuning, base::Dtype::kBFloat16, at::kCPU));
   tuning.lora->dropout = 0.1;
-  EXPECT_FALSE(slab_scale(tuning, base::Dtype::kBFloat16, gpu));
+  EXPECT_EQ(slab_scale(tuning, base::Dtype::kBFloat16, gpu), 2.0);
   EXPECT_FALSE(slab_scale({.full = true}, base::Dtype::kBFloat16, gpu));
 }
 
