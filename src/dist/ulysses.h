@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/exchange_parts.h"
 #include "config/shapes.h"
 #include "dist/communicator.h"
 #include "ops/rows.h"
@@ -186,7 +187,8 @@ class UlyssesExchange {
   void write_from_rows(PeerMemory& peers, std::string_view name, Width kind, const at::Tensor& row,
                        const UseBlocks& read, const Beside& beside);
   /// A rank's tokens in the parts of this row's exchanges.
-  [[nodiscard]] std::vector<config::Range> parts_of(std::size_t rank) const;
+  [[nodiscard]] std::vector<config::Range> parts_of(std::size_t rank,
+                                                    config::PartOrder order) const;
   /// Tells the peers that the view which the last exchange gave is not used any more.
   void release_view();
   /// The peer memory of this row, grown when it must be; null: messages.

@@ -56,17 +56,19 @@ PeerMemory* UlyssesExchange::peers_for(const at::Tensor& like) {
   return peers_.get();
 }
 
-std::vector<config::Range> UlyssesExchange::parts_of(std::size_t rank) const {
+std::vector<config::Range> UlyssesExchange::parts_of(std::size_t rank,
+                                                     config::PartOrder order) const {
   const auto ranks = static_cast<std::int64_t>(heads_.size());
   const std::int64_t parts = row_tokens_ / ranks >= config::kRowsOfTwoParts ? 2 : 1;
-  return config::split_tokens(tokens_[rank].size(), wanted_parts_ > 0 ? wanted_parts_ : parts);
+  return config::exchange_parts(tokens_[rank].size(), wanted_parts_ > 0 ? wanted_parts_ : parts,
+                                order);
 }
 
 at::Tensor UlyssesExchange::write_to_rows(PeerMemory& peers, std::string_view name, Width kind,
                                           at::Tensor row, const at::Tensor& like,
                                           const UseBlocks& write, const Beside& beside) {
   const auto me = static_cast<std::size_t>(comm_.rank());
-  const std::vector<config::Range> parts = parts_of(me);
+  const std::vector<config::Range> parts = parts_of(me, config::PartOrder::kLongFirst);
   const at::Tensor arrived =
       matrix_at(peers.of(comm_.rank()), 0, row_tokens_, width(me, kind), like);
   const at::Tensor packed = stage(peer_elements(kind), like);
@@ -121,7 +123,8 @@ void UlyssesExchange::write_from_rows(PeerMemory& peers, std::string_view name, 
     columns_below += width(rank, kind);
   }
   const std::int64_t mine = width(me, kind);
-  const std::vector<config::Range> parts = parts_of(me);
+  constexpr auto kOrder = config::PartOrder::kShortFirst;
+  const std::vector<config::Range> parts = parts_of(me, kOrder);
   side_->run([&] {
     peers.open(name, static_cast<std::int64_t>(parts.size()));
     for (std::size_t part = 0; part < parts.size(); ++part) {
@@ -130,7 +133,7 @@ void UlyssesExchange::write_from_rows(PeerMemory& peers, std::string_view name, 
         if (owner == me) {
           continue;
         }
-        const config::Range rows = parts_of(owner)[part];
+        const config::Range rows = parts_of(owner, kOrder)[part];
         // In the owner's buffer, behind the columns of the ranks below this one but itself.
         const std::int64_t columns = columns_below - (owner < me ? width(owner, kind) : 0);
         matrix_at(peers.of(static_cast<int>(owner)),
