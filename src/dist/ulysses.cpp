@@ -236,15 +236,17 @@ Qkv UlyssesExchange::seq_to_head_qkv(const MakeQkv& make, const at::Tensor& like
     return local;
   }
   const auto me = static_cast<std::size_t>(comm_.rank());
+  AlsoGathered nothing;
   const at::Tensor fused =
       result(out, {row_tokens_, width(me, Width::kFused)}, like, "exchange q,k,v");
-  to_rows("exchange q,k,v", Width::kFused, fused, like,
-          [&](LocalRows rows, std::span<const at::Tensor> blocks) {
-            const Qkv part = make(rows);
-            check_qkv(part, rows.size(), num_query_heads_, num_kv_heads_, head_dim_);
-            move_heads(Way::kPack, Width::kFused, part, blocks, rows_of(rotation, rows));
-          },
-          {});
+  to_rows(
+      "exchange q,k,v", Width::kFused, fused, like,
+      [&](LocalRows rows, std::span<const at::Tensor> blocks) {
+        const Qkv part = make(rows);
+        check_qkv(part, rows.size(), num_query_heads_, num_kv_heads_, head_dim_);
+        move_heads(Way::kPack, Width::kFused, part, blocks, rows_of(rotation, rows));
+      },
+      {}, nothing);
   return split_qkv(fused, my_heads().num_query_heads(), my_heads().num_kv_heads(), head_dim_);
 }
 
@@ -278,8 +280,9 @@ at::Tensor UlyssesExchange::head_to_seq(const at::Tensor& o, const at::Tensor& o
 
 at::Tensor UlyssesExchange::head_to_seq_backward(const at::Tensor& d_o, const at::Tensor& out) {
   check_heads(d_o, local_tokens(), num_query_heads_, head_dim_, "gradient of attention output");
+  AlsoGathered nothing;
   const at::Tensor head =
-      head_to_seq_backward([&](LocalRows rows) { return rows_of(d_o, rows); }, d_o, {});
+      head_to_seq_backward([&](LocalRows rows) { return rows_of(d_o, rows); }, d_o, {}, nothing);
   if (heads_.size() == 1) {
     return head;
   }
@@ -288,9 +291,10 @@ at::Tensor UlyssesExchange::head_to_seq_backward(const at::Tensor& d_o, const at
 }
 
 at::Tensor UlyssesExchange::head_to_seq_backward(const MakeHeads& make, const at::Tensor& like,
-                                                 const Beside& beside) {
+                                                 const Beside& beside, AlsoGathered& gathered) {
   if (heads_.size() == 1) {
     at::Tensor d_o = make({0, local_tokens()});
+    gathered.all = gathered.mine;
     if (beside) {
       beside();
     }
@@ -303,7 +307,7 @@ at::Tensor UlyssesExchange::head_to_seq_backward(const MakeHeads& make, const at
         check_heads(part, rows.size(), num_query_heads_, head_dim_, "gradient of attention output");
         move_heads(Way::kPack, Width::kQuery, {.q = part}, blocks, {});
       },
-      beside);
+      beside, gathered);
   return rows_made.view({row_tokens_, my_heads().num_query_heads(), head_dim_});
 }
 

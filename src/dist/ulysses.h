@@ -50,6 +50,11 @@ using MakeHeads = std::function<at::Tensor(LocalRows rows)>;
 using TakeRows = std::function<void(LocalRows rows)>;
 /// Enqueues work that needs nothing of the exchange, beside which it runs. May be absent.
 using Beside = std::function<void()>;
+/// Rows that travel with an exchange to all ranks, as gather_tokens() sends them. May be undefined.
+struct AlsoGathered {
+  at::Tensor mine{};  // [S, width]
+  at::Tensor all{};   // result: [T, width], valid until the next exchange
+};
 
 /// The exchanges of one sequence-parallel group. Long-lived: one object per group, set_row() before
 /// each row. With one rank every function returns its argument (or views of it), rotated in place
@@ -101,7 +106,7 @@ class UlyssesExchange {
   /// The same of what `make` makes part by part. The result may lie in the memory that peers write: it is valid until
   /// the next exchange.
   at::Tensor head_to_seq_backward(const MakeHeads& make, const at::Tensor& like,
-                                  const Beside& beside);
+                                  const Beside& beside, AlsoGathered& gathered);
 
   /// Adjoint of seq_to_head_qkv: gradients for my heads of all tokens -> gradients for all heads of
   /// my tokens.
@@ -177,13 +182,16 @@ class UlyssesExchange {
   /// This rank's tokens for every rank's heads, as `write` packs them, -> the result [T, my width]: `row`, or, when
   /// that is undefined, a tensor that is valid until the next exchange.
   at::Tensor to_rows(std::string_view name, Width kind, at::Tensor row, const at::Tensor& like,
-                     const UseBlocks& write, const Beside& beside);
+                     const UseBlocks& write, const Beside& beside, AlsoGathered& gathered);
   /// `row` [T, my width] -> this rank's tokens of every rank's heads, for `read`.
   void from_rows(std::string_view name, Width kind, const at::Tensor& row, const UseBlocks& read,
                  const Beside& beside);
   /// The same through peer memory.
   at::Tensor write_to_rows(PeerMemory& peers, std::string_view name, Width kind, at::Tensor row,
-                           const at::Tensor& like, const UseBlocks& write, const Beside& beside);
+                           const at::Tensor& like, const UseBlocks& write, const Beside& beside,
+                           AlsoGathered& gathered);
+  /// The other ranks' rows of what has arrived [T, my width] -> row.
+  void take_rows(const at::Tensor& arrived, const at::Tensor& row) const;
   void write_from_rows(PeerMemory& peers, std::string_view name, Width kind, const at::Tensor& row,
                        const UseBlocks& read, const Beside& beside);
   /// A rank's tokens in the parts of this row's exchanges.
@@ -193,7 +201,8 @@ class UlyssesExchange {
   void release_view();
   /// The peer memory of this row, grown when it must be; null: messages.
   PeerMemory* peers_for(const at::Tensor& like);
-  /// Most bytes that any rank receives in one exchange of this row.
+  /// Most bytes of heads that any rank receives in one exchange of this row, in whole pieces of 512: behind them is
+  /// what is gathered.
   [[nodiscard]] std::int64_t most_received(std::int64_t element_bytes) const;
   at::Tensor result(const at::Tensor& out, std::vector<std::int64_t> shape, const at::Tensor& like,
                     std::string_view name) const;
@@ -212,6 +221,7 @@ class UlyssesExchange {
   at::Tensor staging_;
   bool wants_peers_ = false;
   std::int64_t wanted_parts_ = 0;
+  std::int64_t gathered_columns_ = 0;  // most that an exchange has gathered
   std::unique_ptr<PeerMemory> peers_;
   std::unique_ptr<ops::SideStream> side_;  // where heads travel through peer memory
   bool has_view_ = false;                  // of this rank's own peer memory

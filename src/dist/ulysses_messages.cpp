@@ -1,6 +1,8 @@
 // The exchanges through messages of the communicator, and which way an exchange takes.
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+
 #include "dist/ulysses.h"
 #include "ops/step_clock.h"
 
@@ -42,9 +44,12 @@ at::Tensor UlyssesExchange::stage(std::int64_t elements, const at::Tensor& like)
 
 at::Tensor UlyssesExchange::to_rows(std::string_view name, Width kind, at::Tensor row,
                                     const at::Tensor& like, const UseBlocks& write,
-                                    const Beside& beside) {
+                                    const Beside& beside, AlsoGathered& gathered) {
+  if (gathered.mine.defined()) {
+    gathered_columns_ = std::max(gathered_columns_, gathered.mine.size(1));
+  }
   if (PeerMemory* const peers = peers_for(like)) {
-    return write_to_rows(*peers, name, kind, std::move(row), like, write, beside);
+    return write_to_rows(*peers, name, kind, std::move(row), like, write, beside, gathered);
   }
   if (!row.defined()) {
     row = at::empty({row_tokens_, width(static_cast<std::size_t>(comm_.rank()), kind)},
@@ -59,6 +64,9 @@ at::Tensor UlyssesExchange::to_rows(std::string_view name, Width kind, at::Tenso
     comm_.all_to_all(name, packed.data_ptr(),
                      blocks_by_peer_heads(kind, OwnBlock::kLeftOut, element), row.data_ptr(),
                      blocks_by_peer_tokens(kind, element));
+  }
+  if (gathered.mine.defined()) {
+    gathered.all = gather_tokens(gathered.mine);
   }
   if (beside) {
     beside();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
+#include "base/error.h"
 #include "config/exchange_parts.h"
 #include "dist/ulysses.h"
 #include "ops/backend.h"
@@ -34,7 +36,8 @@ std::int64_t UlyssesExchange::most_received(std::int64_t element_bytes) const {
       most = std::max({most, row_tokens_ * width(rank, kind), tokens_[rank].size() * total_width});
     }
   }
-  return most * element_bytes;
+  constexpr std::int64_t kPiece = 512;
+  return base::ceil_div(most * element_bytes, kPiece) * kPiece;
 }
 
 std::int64_t UlyssesExchange::peer_bytes() const { return peers_ == nullptr ? 0 : peers_->bytes(); }
@@ -44,7 +47,8 @@ PeerMemory* UlyssesExchange::peers_for(const at::Tensor& like) {
     return nullptr;
   }
   release_view();
-  const std::int64_t needed = most_received(like.element_size());
+  const std::int64_t needed =
+      most_received(like.element_size()) + row_tokens_ * gathered_columns_ * like.element_size();
   if (peers_ == nullptr || peers_->bytes() < needed) {
     peers_.reset();  // the old one goes first, so that both never stand side by side
     peers_ = comm_.make_peer_memory(std::max<std::int64_t>(needed, 1));
@@ -66,13 +70,19 @@ std::vector<config::Range> UlyssesExchange::parts_of(std::size_t rank,
 
 at::Tensor UlyssesExchange::write_to_rows(PeerMemory& peers, std::string_view name, Width kind,
                                           at::Tensor row, const at::Tensor& like,
-                                          const UseBlocks& write, const Beside& beside) {
+                                          const UseBlocks& write, const Beside& beside,
+                                          AlsoGathered& gathered) {
   const auto me = static_cast<std::size_t>(comm_.rank());
   const std::vector<config::Range> parts = parts_of(me, config::PartOrder::kLongFirst);
   const at::Tensor arrived =
       matrix_at(peers.of(comm_.rank()), 0, row_tokens_, width(me, kind), like);
   const at::Tensor packed = stage(peer_elements(kind), like);
   const at::Tensor own = my_rows(row.defined() ? row : arrived);
+  const at::Tensor also = gathered.mine.defined() ? gathered.mine.contiguous() : at::Tensor();
+  const auto gathered_at = [&](int rank) {  // [T, width] in a rank's memory
+    return matrix_at(peers.of(rank) + most_received(like.element_size()), 0, row_tokens_,
+                     also.size(1), also);
+  };
   for (const config::Range& rows : parts) {
     const std::vector<at::Tensor> blocks = blocks_in(packed, own, kind, rows);
     write(rows, blocks);
@@ -82,6 +92,9 @@ at::Tensor UlyssesExchange::write_to_rows(PeerMemory& peers, std::string_view na
       }
       std::int64_t sent = 0;
       for (std::size_t owner = 0; owner < heads_.size(); ++owner) {
+        if (owner != me && also.defined() && &rows == parts.data()) {
+          my_rows(gathered_at(static_cast<int>(owner))).copy_(also);
+        }
         if (owner != me) {
           const std::int64_t columns = width(owner, kind);
           matrix_at(peers.of(static_cast<int>(owner)), (tokens_[me].begin + rows.begin) * columns,
@@ -102,16 +115,25 @@ at::Tensor UlyssesExchange::write_to_rows(PeerMemory& peers, std::string_view na
       peers.await(name);
     }
   }
+  if (also.defined()) {
+    LONGHAUL_ASSERT(!row.defined(), "what is gathered stays where peers wrote it");
+    gathered.all = gathered_at(comm_.rank());
+    my_rows(gathered.all).copy_(also);
+  }
   has_view_ = !row.defined();
   if (row.defined()) {
-    const config::Range mine = tokens_[me];
-    const std::int64_t above = row_tokens_ - mine.end;
-    row.narrow(0, 0, mine.begin).copy_(arrived.narrow(0, 0, mine.begin));
-    row.narrow(0, mine.end, above).copy_(arrived.narrow(0, mine.end, above));
+    take_rows(arrived, row);
     peers.taken();
   }
   side_->wait(side_->mark());  // the staging buffer is free
   return row.defined() ? row : arrived;
+}
+
+void UlyssesExchange::take_rows(const at::Tensor& arrived, const at::Tensor& row) const {
+  const config::Range mine = tokens_[static_cast<std::size_t>(comm_.rank())];
+  const std::int64_t above = row_tokens_ - mine.end;
+  row.narrow(0, 0, mine.begin).copy_(arrived.narrow(0, 0, mine.begin));
+  row.narrow(0, mine.end, above).copy_(arrived.narrow(0, mine.end, above));
 }
 
 void UlyssesExchange::write_from_rows(PeerMemory& peers, std::string_view name, Width kind,

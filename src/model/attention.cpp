@@ -116,7 +116,12 @@ void UlyssesAttention::backward(const AttentionGradients& gradients, const at::T
   const auto make = [&](LocalRows rows) {
     return as_heads(gradients.make_dout(rows), shape_.head_dim);
   };
-  at::Tensor dout_heads = as_rows(exchange_->head_to_seq_backward(make, like, gradients.beside));
+  dist::AlsoGathered du{.mine = gradients.du};
+  at::Tensor dout_heads =
+      as_rows(exchange_->head_to_seq_backward(make, like, gradients.beside, du));
+  if (du.all.defined()) {
+    gradients.use_du(du.all);
+  }
   // Over q, k, v themselves: nobody reads them afterwards (with q/k norm they are a copy).
   const at::Tensor dqkv = ready_qkv(norm, context, slots);
   ops::attention_backward(dout_heads, dqkv, {slots.out, slots.lse}, shape_,

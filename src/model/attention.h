@@ -42,9 +42,11 @@ using UseRows = std::function<void(LocalRows rows, const at::Tensor& values)>;
 
 /// What the backward pass of attention is made between. Work goes in where an exchange travels.
 struct AttentionGradients {
-  MakeRows make_dout;     // d(output) [rows, Hq·d]
-  dist::Beside beside{};  // d(output) travels: what needs none of it
-  UseRows use_dqkv;       // d(qkv) [rows, (Hq + 2 Hk)·d]: what the layer below waits for
+  MakeRows make_dout;  // d(output) [rows, Hq·d]
+  at::Tensor du{};     // [S, R] that travels with it; may be undefined
+  std::function<void(const at::Tensor& du)> use_du;  // [T, R]: of all ranks, when du is defined
+  dist::Beside beside{};                             // d(output) travels: what needs none of it
+  UseRows use_dqkv;  // d(qkv) [rows, (Hq + 2 Hk)·d]: what the layer below waits for
   std::function<void(const at::Tensor& dqkv)> after_dqkv;  // all rows of it
   dist::Beside before_use{};                               // d(qkv) travels
   std::int64_t dqkv_room = 0;  // spare columns that use_dqkv likes behind the rows (ops/room.h)

@@ -141,22 +141,6 @@ void DecoderLayer::rerun(const LayerWeights& weights, const RowContext& context,
   }
 }
 
-void DecoderLayer::attention_out_gradients(const at::Tensor& dr, const at::Tensor& du,
-                                           const LayerWeights& weights, const RowContext& context,
-                                           LayerSlots& slots, GradSink& sink) {
-  const Linear& out = *weights.attention_out;
-  if (du.defined()) {
-    // O exists head-local only: gather the narrow du instead of exchanging O, and let every rank
-    // add the columns of d(A) that belong to its heads; the sum over ranks joins them.
-    const at::Tensor du_row = attention_->gather_tokens(du);
-    out.lora_a_gradient(du_row, slots.attention.out,
-                        context.row_dropout(layer_, LayerInput::kAttentionOut),
-                        attention_->output_columns().begin, sink);
-  }
-  out.output_side_gradients(dr, slots.u_attention_out, sink);
-  slots.u_attention_out.reset();
-}
-
 /// Of the q, k, v projection: d(input) part by part, since the layer below waits for it; weight gradients of all rows at
 /// once, since their products are narrow.
 struct DecoderLayer::AttentionInBackward {
@@ -227,7 +211,16 @@ at::Tensor DecoderLayer::backward(at::Tensor dy, const LayerWeights& weights,
                                dout);
             return dout;
           },
-      .beside = [&] { attention_out_gradients(dr, du, weights, context, slots, sink); },
+      // O exists head-local only: the narrow du is gathered instead of exchanging O, and every rank adds the columns of
+      // d(A) that belong to its heads; the sum over ranks joins them.
+      .du = du,
+      .use_du =
+          [&](const at::Tensor& du_row) {
+            out.lora_a_gradient(du_row, slots.attention.out,
+                                context.row_dropout(layer_, LayerInput::kAttentionOut),
+                                attention_->output_columns().begin, sink);
+          },
+      .beside = [&] { out.output_side_gradients(dr, slots.u_attention_out, sink); },
       .use_dqkv = [&](LocalRows rows, const at::Tensor& dqkv) { in.part(rows, dqkv); },
       .after_dqkv = [&](const at::Tensor& dqkv) { in.all(dqkv, slots.u_attention_in, sink); },
       .before_use =
@@ -238,6 +231,7 @@ at::Tensor DecoderLayer::backward(at::Tensor dy, const LayerWeights& weights,
       .dqkv_room = in.in.room()};
   attention_->backward(gradients, dr, weights.qk_norm, context, slots.attention, sink);
   slots.u_attention_in.reset();
+  slots.u_attention_out.reset();
   if (in.needs_dx) {
     norm_backward(in.dx, slots.input, weights.input_norm, rstd, dr, in.dx, sink);
   }

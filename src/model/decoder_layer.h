@@ -54,10 +54,6 @@ class DecoderLayer {
  private:
   void run_qkv(const LayerWeights& weights, const RowContext& context, LayerSlots& slots);
   void run_attention_out(const LayerWeights& weights, const RowContext& context, LayerSlots& slots);
-  /// Of the output projection: what does not need the gradient of its input.
-  void attention_out_gradients(const at::Tensor& dr, const at::Tensor& du,
-                               const LayerWeights& weights, const RowContext& context,
-                               LayerSlots& slots, GradSink& sink);
   struct AttentionInBackward;
 
   const config::ModelConfig* model_;

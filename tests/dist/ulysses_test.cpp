@@ -143,6 +143,7 @@ TEST(Ulysses, MakesAndTakesEveryRowOnceAndInOrder) {
     InParts<2> exchange(comm, config::split_heads(4, 2, 2), kHeadDim);
     exchange.set_row(config::split_tokens(5, 2));
     const at::Tensor like = at::zeros({exchange.local_tokens(), 4, kHeadDim});
+    AlsoGathered gathered{.mine = at::rand({exchange.local_tokens(), 9}).narrow(1, 2, 6)};
     std::vector<LocalRows> made;
     int beside = 0;
     const at::Tensor head = exchange.head_to_seq_backward(
@@ -151,8 +152,9 @@ TEST(Ulysses, MakesAndTakesEveryRowOnceAndInOrder) {
           made.push_back(rows);
           return like.narrow(0, rows.begin, rows.size());
         },
-        like, [&] { ++beside; });
+        like, [&] { ++beside; }, gathered);
     EXPECT_EQ(head.size(0), 5);
+    EXPECT_TRUE(at::equal(gathered.all, exchange.gather_tokens(gathered.mine)));
     ASSERT_EQ(made.size(), 2U);
     EXPECT_EQ(made[0].begin, 0);
     EXPECT_EQ(made[1].begin, made[0].end);

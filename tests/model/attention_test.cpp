@@ -98,8 +98,12 @@ at::Tensor backward(model::Attention& attention, const at::Tensor& dout,
                     AttentionSlots& slots, model::GradSink& sink) {
   Joined joined;
   int beside = 0;
+  const at::Tensor narrow = dout.narrow(1, 0, 3);
   attention.backward(
       {.make_dout = [&](model::LocalRows rows) { return model::of_rows(dout, rows).clone(); },
+       .du = narrow,
+       .use_du =
+           [&](const at::Tensor& all) { EXPECT_TRUE(all.equal(attention.gather_tokens(narrow))); },
        .beside = [&] { ++beside; },
        .use_dqkv = joined.use(),
        .after_dqkv = [&](const at::Tensor& dqkv) { EXPECT_TRUE(dqkv.equal(joined.rows())); },

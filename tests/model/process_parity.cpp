@@ -133,6 +133,7 @@ class Races {
                .head_dim = 8},
         exchange_(comm, bench_.heads, bench_.head_dim) {
     exchange_.set_row(bench_.tokens);
+    gathered_ = exchange_.gather_tokens(o_.flatten(1).narrow(1, 0, 16));
   }
 
   void round(int number) {
@@ -160,9 +161,10 @@ class Races {
       const auto part = [&](const at::Tensor& x) { return x.narrow(0, rows.begin, rows.size()); };
       wrong_ += part(out).ne(part(o_) + number).sum();
     });
+    dist::AlsoGathered gathered{.mine = o_.flatten(1).narrow(1, 0, 16) + number};
     const at::Tensor d_o = exchange_.head_to_seq_backward(
-        [&](dist::LocalRows rows) { return make(o_, rows); }, o_, busy);
-    wrong_ += d_o.ne(o_head_ + number).sum();
+        [&](dist::LocalRows rows) { return make(o_, rows); }, o_, busy, gathered);
+    wrong_ += d_o.ne(o_head_ + number).sum() + gathered.all.ne(gathered_ + number).sum();
     compare(
         exchange_.seq_to_head_qkv_backward(
             {.q = head_.q + number, .k = head_.k + number, .v = head_.v + number}, {}, {}, busy),
@@ -181,6 +183,7 @@ class Races {
                   .v = bench_.head_local(dist_test::kV)};
   at::Tensor o_ = bench_.local(dist_test::kO);
   at::Tensor o_head_ = bench_.head_local(dist_test::kO);
+  at::Tensor gathered_;  // of all ranks: 16 columns of o_
   at::Tensor load_ = at::ones({512, 512}, o_.options());
   at::Tensor wrong_ = at::zeros({}, o_.options().dtype(at::kLong));
 };
