@@ -152,6 +152,10 @@ OrderedJson train_line(const Subject& subject, const train::TrainMeasurement& me
                           : OrderedJson(nullptr);
   line["lora_dropout"] = config.tuning.lora_dropout.value_or(0);
   line["optimizer_state_dtype"] = base::dtype_name(config.train.optimizer_state_dtype);
+  line["attention"] =
+      ops::backend_of(subject.device)
+          .attention_name(train::attention_kernels(config),
+                          ops::torch_type(train::compute_dtype(config, subject.model)));
   const std::string sharding = config::sharding_option(config);
   line["sharding"] = sharding.empty() ? OrderedJson(nullptr) : OrderedJson(sharding);
   line["policy"] = plan::choice_text(measured.plan);

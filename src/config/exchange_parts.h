@@ -12,8 +12,8 @@ namespace longhaul::config {
 /// starting a second.
 constexpr std::int64_t kRowsOfTwoParts = 4096;
 
-/// Which of two parts is the short one. What is sent travels while the next part is made, so nothing hides the last part;
-/// what is received travels while the part before is used, so nothing hides the first.
+/// Which of two parts is the short one. What is sent travels while the next part is made, so no part hides the last;
+/// what is received travels while the part before is used, so none hides the first.
 enum class PartOrder { kLongFirst, kShortFirst };
 
 /// `tokens` of a rank in consecutive parts. Two: about three quarters and one; another number: as even as possible.

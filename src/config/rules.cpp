@@ -339,13 +339,14 @@ void check_device_rules(const Config& config, base::Dtype model_dtype, Problems&
       (!config.plan.plan_device.empty() || config.memory.gpu_memory_limit_bytes.has_value());
   const base::Dtype dtype = config.model.torch_dtype.value_or(model_dtype);
   const bool has_device = computes(config.command) || config.command == Command::kPlan;
-  if (!has_device || planned_elsewhere) {
+  if (!has_device) {
     return;
   }
-  if (!config.on_cpu()) {
-    if (computes(config.command)) {
-      check_missing_on_gpu(config, dtype, problems);
-    }
+  const bool on_cpu = planned_elsewhere ? config.plan.plan_device == "cpu" : config.on_cpu();
+  if (!on_cpu) {
+    check_missing_on_gpu(config, dtype, problems);
+  }
+  if (!on_cpu || planned_elsewhere) {
     return;
   }
   check_kernel_on_cpu(config, problems);

@@ -1,10 +1,13 @@
 #include "model/row_context.h"
 
+#include <ATen/ops/from_blob.h>
+
 #include <cmath>
 #include <numeric>
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "model/row_parts.h"
 
 namespace longhaul::model {
 
@@ -35,6 +38,11 @@ RowContext::RowContext(const dist::LocalBatch& batch, const config::ModelConfig&
       row_keys_.push_back(sample | static_cast<std::uint32_t>(position));
     }
   }
+  if (random.lora_dropout > 0 && !device.is_cpu()) {
+    device_keys_ =
+        at::from_blob(row_keys_.data(), {static_cast<std::int64_t>(row_keys_.size())}, at::kLong)
+            .to(device);
+  }
 }
 
 std::uint64_t RowContext::seed_key(std::uint32_t purpose, std::int64_t layer,
@@ -45,12 +53,7 @@ std::uint64_t RowContext::seed_key(std::uint32_t purpose, std::int64_t layer,
 }
 
 LoraDropout RowContext::local_dropout(std::int64_t layer, LayerInput input) const {
-  LoraDropout keys = row_dropout(layer, input);
-  if (keys) {
-    keys->row_keys = keys->row_keys.subspan(static_cast<std::size_t>(batch_->my_tokens.begin),
-                                            static_cast<std::size_t>(local_tokens()));
-  }
-  return keys;
+  return of_rows(row_dropout(layer, input), batch_->my_tokens);
 }
 
 LoraDropout RowContext::row_dropout(std::int64_t layer, LayerInput input) const {
@@ -59,6 +62,7 @@ LoraDropout RowContext::row_dropout(std::int64_t layer, LayerInput input) const 
   }
   return ops::DropoutKeys{
       .row_keys = row_keys_,
+      .on_device = device_keys_,
       .seed_key = seed_key(static_cast<std::uint32_t>(base::RngPurpose::kDropout), layer,
                            static_cast<std::uint32_t>(input)),
       .probability = static_cast<float>(random_.lora_dropout)};

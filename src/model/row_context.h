@@ -52,6 +52,7 @@ class RowContext {
   ops::RopeTable rope_;
   ops::RopeTable local_rope_;
   std::vector<std::uint64_t> row_keys_;  // one per token of the row: (sample, position)
+  at::Tensor device_keys_;               // on a GPU
 };
 
 }  // namespace longhaul::model

@@ -10,6 +10,7 @@ LoraDropout of_rows(LoraDropout dropout, config::Range rows) {
   if (dropout) {
     dropout->row_keys = dropout->row_keys.subspan(static_cast<std::size_t>(rows.begin),
                                                   static_cast<std::size_t>(rows.size()));
+    dropout->on_device = of_rows(dropout->on_device, rows);
   }
   return dropout;
 }

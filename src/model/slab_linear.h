@@ -15,8 +15,8 @@
 namespace longhaul::model {
 
 /// y = [x | u]·[W | scale·B]ᵀ with u = x·Aᵀ, and dx = [dy | du]·[W ; A] with du = dy·scale·B: u and
-/// du stand in spare columns behind x and dy (`room()`); matrices without that room are copied.
-/// Needs LoRA dropout 0 and frozen base weights.
+/// du stand in spare columns behind x and dy (`room()`); matrices without that room are copied. With
+/// dropout u = drop(x)·Aᵀ, and dx = dy·W + drop(du·A) in two products. Needs frozen base weights.
 class SlabLinear final : public Linear {
  public:
   /// `bias` [N] or undefined.

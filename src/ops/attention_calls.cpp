@@ -89,14 +89,37 @@ std::vector<AttentionCall> packed_calls(std::vector<config::Range> documents) {
 }
 
 /// One document per call but for FlashAttention-2, which takes all that follow one another.
+/// FlashAttention-2's backward pass works in memory for 128 rows more than each document has: a call takes as many
+/// documents as fit the row and an eighth.
+class FlashRoom {
+ public:
+  explicit FlashRoom(const std::vector<config::Range>& documents) {
+    for (const config::Range& document : documents) {
+      most_ += document.size();
+    }
+    most_ += most_ / 8 + kPadding;
+  }
+  [[nodiscard]] bool has_room(const AttentionCall& call, const config::Range& next) const {
+    const auto count = static_cast<std::int64_t>(call.documents.size()) + 1;
+    return next.end - call.rows().begin + count * kPadding <= most_;
+  }
+
+ private:
+  static constexpr std::int64_t kPadding = 128;
+  std::int64_t most_ = 0;
+};
+
 std::vector<AttentionCall> calls_in_order(const std::vector<config::Range>& documents,
                                           AttentionKernel long_kernel, AttentionKernel short_kernel,
                                           std::int64_t long_from = kOwnCallTokens) {
+  const FlashRoom room(documents);
   std::vector<AttentionCall> calls;
   for (const config::Range& document : documents) {
     const AttentionKernel kernel = document.size() >= long_from ? long_kernel : short_kernel;
-    if (calls.empty() || kernel != AttentionKernel::kFlash ||
-        calls.back().kernel != AttentionKernel::kFlash) {
+    const bool joins = !calls.empty() && kernel == AttentionKernel::kFlash &&
+                       calls.back().kernel == AttentionKernel::kFlash &&
+                       room.has_room(calls.back(), document);
+    if (!joins) {
       calls.push_back({.kernel = kernel, .documents = {}});
     }
     calls.back().documents.push_back(document);

@@ -408,7 +408,9 @@ void dropout(const at::Tensor& x_SW, const at::Tensor& y_SW, const DropoutKeys& 
   const Rows y = rows_of(y_SW, "y", dtype);
   check_shape(y, x.rows, x.width, "y");
   LONGHAUL_ASSERT(static_cast<std::int64_t>(keys.row_keys.size()) == x.rows, "one key per row");
-  const at::Tensor row_keys = device_copy(keys.row_keys, at::kLong, x_SW.device());
+  const at::Tensor row_keys = keys.on_device.defined()
+                                  ? keys.on_device
+                                  : device_copy(keys.row_keys, at::kLong, x_SW.device());
   const Launcher device(x_SW);
   device.kernels.dropout({.dtype = dtype,
                           .x = x.data,

@@ -92,6 +92,8 @@ void embedding_scatter(const at::Tensor& dout_SW, std::span<const std::int32_t> 
 /// input).
 struct DropoutKeys {
   std::span<const std::uint64_t> row_keys;
+  /// The same [rows] on the device, as int64; undefined: copied there by each call, which waits for the device.
+  at::Tensor on_device{};
   std::uint64_t seed_key = 0;
   float probability = 0;
 };

@@ -94,11 +94,14 @@ std::int64_t attention_kernel_bytes(const Sizes& s, std::int64_t groups) {
   if (!s.on_gpu) {
     return results;
   }
-  constexpr std::int64_t kMultiprocessors = 132;  // of an H100 or H200
+  constexpr std::int64_t kMultiprocessors = 148;  // of the largest devices; an H200 has 132
   const bool is_split = s.attention == AttentionKind::kDeterministicFlash && s.element < 4;
   const std::int64_t splits =
       is_split ? base::ceil_div(kMultiprocessors, of_one_group(s.my_heads, s, groups)) : 1;
-  const std::int64_t expanded = s.row * s.my_q_width * (4 * splits + 2 * s.element);
+  // FlashAttention-2 pads documents (ops/attention_calls.cpp).
+  const std::int64_t rows = s.attention == AttentionKind::kCudnn ? s.row : s.row + s.row / 8 + 128;
+  const std::int64_t expanded =
+      rows * s.my_q_width * 4 * splits + s.row * s.my_q_width * 2 * s.element;
   // The float32 kernel reads k and v expanded, too.
   const std::int64_t inputs = s.element == 4 ? s.row * s.my_q_width * 2 * s.element : 0;
   return results + of_one_group(expanded + inputs, s, groups);

@@ -157,14 +157,29 @@ std::int64_t MemoryModel::kept_u_bytes(std::span<const LayerPolicy> policies,
   return columns * sizes_.local * sizes_.element;
 }
 
-std::int64_t MemoryModel::rerun_u_bytes(const LayerForm& form) const {
-  std::int64_t most = 0;
-  for (const LayerShape& layer : layers_) {
-    most = std::max(most, layer.attention_in.lora_columns + layer.attention_out.lora_columns +
-                              layer.mlp_in.lora_columns + layer.mlp_down.lora_columns);
+std::int64_t MemoryModel::rerun_u_bytes(std::span<const LayerPolicy> policies,
+                                        const LayerForm& form) const {
+  if (!form.reruns_u) {
+    return 0;
   }
-  // Of a layer, and of the one that is run again for its input (D2).
-  return form.reruns_u ? 2 * most * sizes_.local * sizes_.element : 0;
+  const std::int64_t tile =
+      form.mlp_tile_rows > 0 ? std::min(form.mlp_tile_rows, sizes_.local) : sizes_.local;
+  const std::vector<bool> rebuilt = config::rebuilt_inputs(policies, lowest_);
+  std::int64_t most = 0;  // elements
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const LayerShape& layer = layers_[i];
+    const std::int64_t attention =
+        sizes_.local * (layer.attention_in.lora_columns + layer.attention_out.lora_columns);
+    const std::int64_t mlp = layer.mlp_in.lora_columns + layer.mlp_down.lora_columns;
+    const std::int64_t own = attention + tile * mlp;
+    // The layer below is run again, with its MLP, for this one's input.
+    most = std::max(most, rebuilt[i] ? own + attention + sizes_.local * mlp : own);
+  }
+  return most * sizes_.element;
+}
+
+bool MemoryModel::can_rerun_u(std::span<const LayerPolicy> policies) const {
+  return kept_u_bytes(policies, {.reruns_u = true}) < kept_u_bytes(policies, {});
 }
 
 RankBytes MemoryModel::bytes(std::span<const LayerPolicy> policies, const LayerForm& form) const {
@@ -178,7 +193,7 @@ RankBytes MemoryModel::bytes(std::span<const LayerPolicy> policies, const LayerF
       bytes.activations + walk.travelling_below(policies.size()) + head_bytes(sizes_, form);
   const std::int64_t rope = sizes_.row * sizes_.half_head * 2 * 4;
   bytes.working_set = exchange_bytes(sizes_) + rope + std::max(walk.backward_peak(form), head) -
-                      bytes.activations + rerun_u_bytes(form);
+                      bytes.activations + rerun_u_bytes(policies, form);
   bytes.activations += kept_u_bytes(policies, form);
   return bytes;
 }
@@ -189,6 +204,9 @@ MemoryPlan MemoryModel::plan(std::vector<LayerPolicy> policies) const {
   const std::vector<LayerForm> candidates =
       request_.form ? std::vector{*request_.form} : forms(request_.on_gpu, sizes_.my_kv_heads);
   for (const LayerForm& form : candidates) {
+    if (!request_.form && form.reruns_u && !can_rerun_u(plan.policies)) {
+      continue;
+    }
     plan.form = form;
     plan.bytes = bytes(plan.policies, form);
     plan.attention_kernel_bytes = attention_kernel_bytes(sizes_, form.attention_groups);

@@ -37,7 +37,10 @@ class MemoryModel {
   [[nodiscard]] std::int64_t kept_u_bytes(std::span<const config::LayerPolicy> policies,
                                           const LayerForm& form) const;
   /// Those that exist for a while because they are made again.
-  [[nodiscard]] std::int64_t rerun_u_bytes(const LayerForm& form) const;
+  [[nodiscard]] std::int64_t rerun_u_bytes(std::span<const config::LayerPolicy> policies,
+                                           const LayerForm& form) const;
+  /// Making u again saves something.
+  [[nodiscard]] bool can_rerun_u(std::span<const config::LayerPolicy> policies) const;
 
   std::vector<LayerShape> layers_;
   RankBytes fixed_;  // weights, masters, gradients, optimizer

@@ -19,9 +19,10 @@ using Case = std::pair<std::string, Tuning>;
 
 class CudaParity : public ::testing::TestWithParam<Case> {
  protected:
-  static void SetUpTestSuite() {
-    ops::load_cuda_backend(0);
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  static void SetUpTestSuite() { ops::load_cuda_backend(0); }
+  void SetUp() override { set_deterministic(true); }
+  static void set_deterministic(bool on) {
+    at::globalContext().setDeterministicAlgorithms(on, /*warn_only=*/false);
   }
   static std::vector<data::PackedBatch> rows(const std::string& name) {
     return testing::flatten(testing::composite_step(testing::tiny_model(name).vocab_size));
@@ -44,14 +45,20 @@ TEST_P(CudaParity, LossAndGradientsEqualTheCpusInFloat32) {
 
 TEST_P(CudaParity, StaysNearTheCpuInBfloat16) {
   const auto& [name, tuning] = GetParam();
-  testing::StepOptions options;
-  const testing::StepResult want = testing::run_step(name, tuning, {}, rows(name), options);
-  options.device = at::kCUDA;
-  options.dtype = at::kBFloat16;
-  options.slabs = true;
-  const testing::StepResult got = testing::run_step(name, tuning, {}, rows(name), options);
-  EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-2 * want.loss_sum);
-  EXPECT_EQ(testing::compare_gradients(got.gradients, want.gradients, 0.1), "");
+  for (const double dropout : {0.0, tuning == Tuning::kLora ? 0.3 : 0.0}) {
+    testing::StepOptions options;
+    options.lora_dropout = dropout;
+    const testing::StepResult want = testing::run_step(name, tuning, {}, rows(name), options);
+    options.device = at::kCUDA;
+    options.dtype = at::kBFloat16;
+    options.slabs = true;
+    for (const bool deterministic : {true, false}) {  // FlashAttention-2, cuDNN
+      set_deterministic(deterministic);
+      const testing::StepResult got = testing::run_step(name, tuning, {}, rows(name), options);
+      EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-2 * want.loss_sum);
+      EXPECT_EQ(testing::compare_gradients(got.gradients, want.gradients, 0.1), "");
+    }
+  }
 }
 
 TEST_P(CudaParity, GivesTheSameBitsUnderEveryActivationPolicy) {

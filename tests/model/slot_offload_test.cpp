@@ -29,7 +29,7 @@ TEST_P(SlotOffload, GivesTheSameBitsForEveryPresetAndMix) {
     testing::StepOptions options;
     options.num_layers = kLayers;
     options.slabs = slabs;
-    options.lora_dropout = slabs ? 0.0 : 0.3;
+    options.lora_dropout = 0.3;
     const auto run = [&](const std::string& policy) {
       options.layer_policies = config::activation_policy_of_layers(policy, kLayers);
       return testing::run_step(GetParam(), Tuning::kLora, {.sp = slabs ? 1 : 2}, rows(GetParam()),

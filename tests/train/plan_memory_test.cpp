@@ -31,6 +31,7 @@ struct Case {
   plan::LayerForm form{};
   bool sharded = false;
   base::Dtype moments = base::Dtype::kFloat32;
+  double dropout = 0;
 };
 
 /// Large enough that activations outweigh the small change that no plan counts.
@@ -80,7 +81,8 @@ std::int64_t measured_peak(const Case& test, const config::ModelConfig& model,
         config::activation_policy_of_layers(test.policy, model.num_layers),
         {.host = {}, .mlp_tile_rows = test.form.mlp_tile_rows, .reruns_u = test.form.reruns_u});
     model::FlatGradSink sink(parameters);
-    decoder.forward_backward(dist::shard_row(row, test.sp, world.rank()), 1e-3, {}, sink);
+    decoder.forward_backward(dist::shard_row(row, test.sp, world.rank()), 1e-3,
+                             {.lora_dropout = test.dropout}, sink);
     optimizer.step(1e-3, 1.0);
   });
   return ops::host_memory().peak_bytes - before;
@@ -100,7 +102,8 @@ TEST_P(PlannedBytes, AreWithinTenPercentOfWhatIsAllocated) {
                                     .mesh = {.dp = 1, .sp = test.sp},
                                     .shard_ranks = test.sharded ? test.sp : 1,
                                     .row_tokens = kTokens,
-                                    .row_targets = kTokens};
+                                    .row_targets = kTokens,
+                                    .lora_dropout = test.dropout};
   const plan::RankBytes planned = plan::rank_bytes(
       request, config::activation_policy_of_layers(test.policy, model.num_layers), test.form);
   const auto measured =
@@ -132,6 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"layers_two_ranks", testing::Tuning::kLora, "B", 2, kF32, 64},
         Case{"layers_sharded", testing::Tuning::kLora, "D", 3, kF32, 64, {}, true},
         Case{"layers_tiled", testing::Tuning::kLora, "D", 1, kF32, 64, {3, 128}},
+        Case{"layers_dropout", testing::Tuning::kLora, "D", 1, kF32, 64, {}, false, kF32, 0.3},
         Case{"layers_rerun_u", testing::Tuning::kLora, "D", 1, kF32, 64, {3, 128, 0, true}},
         Case{"pairs_rerun_u", testing::Tuning::kLora, "D2", 1, kF32, 64, {3, 128, 0, true}},
         Case{"layers_keep_tiled", testing::Tuning::kLora, "A", 1, kF32, 64, {1, 128}},

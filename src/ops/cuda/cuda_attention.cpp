@@ -31,8 +31,12 @@ namespace {
 std::vector<AttentionCall> calls_of(const at::Tensor& qkv, const AttentionShape& shape,
                                     std::span<const std::int32_t> cu_seqlens) {
   constexpr std::int64_t kHeadPiece = 8;  // elements of 16 bytes
+  constexpr std::int64_t kLargestHead =
+      128;  // of the packed backward pass on every device that has it
+  constexpr std::int64_t kElements = std::int64_t{1} << 31;  // tested below
   AttentionLimits limits = attention_limits(qkv.scalar_type());
-  limits.has_packed_cudnn = limits.has_packed_cudnn && shape.head_dim % kHeadPiece == 0;
+  limits.has_packed_cudnn = limits.has_packed_cudnn && shape.head_dim % kHeadPiece == 0 &&
+                            shape.head_dim <= kLargestHead && qkv.numel() < kElements;
   return attention_calls(cu_seqlens, shape.kernels, limits);
 }
 

@@ -35,11 +35,12 @@ std::string attention_name(AttentionKernels kernels, at::ScalarType type) {
   }
   const std::string cudnn =
       fmt::format("cuDNN {}.{}.{}", CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCHLEVEL);
-  if (limits.has_packed_cudnn) {
-    return cudnn + ", packed documents of similar lengths in one call";
+  if (kernels == AttentionKernels::kCudnnPerDocument ||
+      (kernels == AttentionKernels::kCudnn && !limits.has_packed_cudnn)) {
+    return cudnn + ", a call per document";
   }
-  return kernels == AttentionKernels::kCudnn ? cudnn + ", a call per document"
-                                             : cudnn + ", FlashAttention-2 for short documents";
+  return cudnn + (limits.has_packed_cudnn ? ", packed documents of similar lengths in one call"
+                                          : ", FlashAttention-2 for short documents");
 }
 
 c10::CachingDeviceAllocator::DeviceStats device_stats() {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <deque>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -59,7 +60,7 @@ void check(fe::error_t status, const char* step) {
   }
 }
 
-/// A built graph, and the documents whose places it last uploaded.
+/// A built graph, and the places of the documents that it last worked on.
 class PackedGraph {
  public:
   explicit PackedGraph(const GraphShape& shape);
@@ -76,16 +77,20 @@ class PackedGraph {
   GraphTensor lengths();
   void add_forward();
   void add_backward();
-  void upload(const AttentionCall& call, const at::Tensor& like);
+  /// Where documents lie, on the device.
+  struct Places {
+    std::vector<config::Range> documents;
+    at::Tensor offsets;  // [row strides, capacity + 1]
+    at::Tensor lengths;  // [capacity]
+  };
+  const Places& places_of(const AttentionCall& call, const at::Tensor& like);
 
   GraphShape shape_;
   fe::graph::Graph graph_;
   std::vector<std::int64_t> row_strides_;  // in the order of their offsets
   std::vector<GraphTensor> offsets_;
   std::int64_t workspace_bytes_ = 0;
-  std::vector<config::Range> uploaded_;
-  at::Tensor device_offsets_;  // [strides, capacity + 1]
-  at::Tensor device_lengths_;  // [capacity]
+  std::deque<Places> uploaded_;  // of the latest calls: all layers of a row ask for the same ones
 };
 
 PackedGraph::PackedGraph(const GraphShape& shape) : shape_(shape) {
@@ -188,9 +193,12 @@ void PackedGraph::add_backward() {
   describe(dv, shape_.kv_heads, d, d, shape_.kv_heads * d);
 }
 
-void PackedGraph::upload(const AttentionCall& call, const at::Tensor& like) {
-  if (device_offsets_.defined() && uploaded_ == call.documents) {
-    return;
+const PackedGraph::Places& PackedGraph::places_of(const AttentionCall& call,
+                                                  const at::Tensor& like) {
+  for (const Places& places : uploaded_) {
+    if (places.documents == call.documents) {
+      return places;
+    }
   }
   std::vector<std::int64_t> offsets;
   std::vector<std::int32_t> lengths;
@@ -206,20 +214,27 @@ void PackedGraph::upload(const AttentionCall& call, const at::Tensor& like) {
     lengths.push_back(static_cast<std::int32_t>(document.size()));
   }
   lengths.resize(lengths.size() + spare, 0);
-  device_offsets_ = at::tensor(at::ArrayRef<std::int64_t>(offsets), at::kLong)
-                        .to(like.device(), /*non_blocking=*/true);
-  device_lengths_ = at::tensor(at::ArrayRef<std::int32_t>(lengths), at::kInt)
-                        .to(like.device(), /*non_blocking=*/true);
-  uploaded_ = call.documents;
+  const auto to_device = [&](const at::Tensor& values) {
+    return values.to(like.device(), /*non_blocking=*/true);
+  };
+  constexpr std::size_t kCallsOfARow = 8;
+  if (uploaded_.size() == kCallsOfARow) {
+    uploaded_.pop_front();
+  }
+  uploaded_.push_back(
+      {.documents = call.documents,
+       .offsets = to_device(at::tensor(at::ArrayRef<std::int64_t>(offsets), at::kLong)),
+       .lengths = to_device(at::tensor(at::ArrayRef<std::int32_t>(lengths), at::kInt))});
+  return uploaded_.back();
 }
 
 void PackedGraph::run(const AttentionCall& call, std::unordered_map<std::int64_t, void*> places,
                       const at::Tensor& like) {
-  upload(call, like);
-  places[kLengths] = device_lengths_.data_ptr();
+  const Places& documents = places_of(call, like);
+  places[kLengths] = documents.lengths.data_ptr();
   for (std::size_t i = 0; i < offsets_.size(); ++i) {
     places[static_cast<std::int64_t>(kOffsets) + static_cast<std::int64_t>(i)] =
-        device_offsets_.data_ptr<std::int64_t>() +
+        documents.offsets.data_ptr<std::int64_t>() +
         static_cast<std::int64_t>(i) * (shape_.capacity + 1);
   }
   const at::Tensor workspace = at::empty({workspace_bytes_}, like.options().dtype(at::kByte));
@@ -228,9 +243,12 @@ void PackedGraph::run(const AttentionCall& call, std::unordered_map<std::int64_t
 
 GraphShape shape_of(const AttentionOperands& in, const AttentionCall& call, double scale,
                     const at::Tensor& out) {
-  LONGHAUL_ASSERT(in.q.stride(2) == in.k.stride(2) && in.q.stride(2) == in.v.stride(2) &&
-                      in.q.stride(1) == in.q.size(3) && out.stride(1) == in.q.size(3),
-                  "q, k, v are columns of one matrix");
+  // With one row libtorch names any stride.
+  LONGHAUL_ASSERT(
+      in.q.size(2) == 1 || (in.q.stride(2) == in.k.stride(2) && in.q.stride(2) == in.v.stride(2)),
+      "q, k, v are columns of one matrix");
+  LONGHAUL_ASSERT(in.q.stride(1) == in.q.size(3) && out.stride(1) == in.q.size(3),
+                  "heads lie side by side");
   return {.capacity = call.capacity,
           .longest = call.longest,
           .query_heads = in.q.size(1),

@@ -149,18 +149,64 @@ TEST_P(CudaAttention, RepeatsItsBitsWhenDeterministic) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention,
-                         ::testing::Values(Case{"one_token", 4, 4, 64, {1}},
-                                           Case{"seven_tokens", 4, 2, 64, {7}},
-                                           Case{"short_documents", 8, 2, 64, {1, 7, 130, 33}},
-                                           Case{"one_long", 4, 2, 128, {2500}},
-                                           Case{"long_and_short", 4, 1, 64, {2048, 1, 65, 4095, 7}},
-                                           Case{"qwen_heads", 28, 4, 128, {2100, 100}},
-                                           Case{"odd_head_size", 4, 2, 12, {2049, 5}},
-                                           Case{"nine_heads", 9, 3, 64, {2049, 300, 12}}),
-                         [](const ::testing::TestParamInfo<Case>& test) {
-                           return test.param.name;
-                         });
+TEST_P(CudaAttention, WritesGradientsOverItsInputs) {
+  const Case& test = GetParam();
+  const Deterministic deterministic;  // bits can be compared
+  for (const bool cudnn : {false, true}) {
+    at::globalContext().setDeterministicAlgorithms(!cudnn, false);
+    at::manual_seed(1);
+    const AttentionShape shape = shape_of(test);
+    const std::vector<std::int32_t> cu = borders(test.lengths);
+    const at::Tensor qkv =
+        at::randn({cu.back(), (test.query_heads + 2 * test.kv_heads) * test.head_dim},
+                  at::device(at::kCUDA).dtype(at::kBFloat16));
+    const at::Tensor dout = at::randn({cu.back(), test.query_heads * test.head_dim}, qkv.options());
+    const AttentionOutput made = attention_forward(qkv, shape, cu);
+    const at::Tensor want = attention_backward(dout, qkv, made, shape, cu);
+    const at::Tensor over = qkv.clone();
+    attention_backward(dout, over, made, shape, cu, over);
+    EXPECT_LT(relative_error(over, want.cpu()), cudnn ? 5e-3 : 1e-9);
+  }
+}
+
+/// A rank's heads where KV heads serve different numbers of them.
+TEST(CudaAttentionHeads, OfUnequalGroupsEqualTheCpus) {
+  load_cuda_backend(0);
+  for (const config::RankHeads& heads : config::split_heads(28, 4, 3)) {
+    const AttentionShape shape{.num_query_heads = heads.num_query_heads(),
+                               .num_kv_heads = heads.num_kv_heads(),
+                               .head_dim = 128,
+                               .runs = config::equal_ratio_runs(heads)};
+    at::manual_seed(1);
+    const std::vector<std::int32_t> cu = {0, 300, 301, 2500};
+    const at::Tensor qkv =
+        at::randn({cu.back(), (shape.num_query_heads + 2 * shape.num_kv_heads) * 128})
+            .to(at::kBFloat16);
+    const at::Tensor dout = at::randn({cu.back(), shape.num_query_heads * 128}).to(at::kBFloat16);
+    const at::Tensor qkv_32 = qkv.to(at::kFloat);
+    const AttentionOutput want = attention_forward(qkv_32, shape, cu);
+    const at::Tensor on_gpu = qkv.to(at::kCUDA);
+    const AttentionOutput got = attention_forward(on_gpu, shape, cu);
+    EXPECT_LT(relative_error(got.out, want.out), 1e-2);
+    EXPECT_LT(relative_error(attention_backward(dout.to(at::kCUDA), on_gpu, got, shape, cu),
+                             attention_backward(dout.to(at::kFloat), qkv_32, want, shape, cu)),
+              1e-2);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaAttention,
+    ::testing::Values(
+        Case{"one_token", 4, 4, 64, {1}}, Case{"one_token_of_groups", 28, 4, 128, {1}},
+        Case{"seven_tokens", 4, 2, 64, {7}},
+        // More documents than one call takes, and spare places.
+        Case{"many_documents", 4, 2, 64, std::vector<std::int32_t>(504, 130)},
+        Case{"seventeen_documents", 4, 2, 64, std::vector<std::int32_t>(17, 65)},
+        Case{"short_documents", 8, 2, 64, {1, 7, 130, 33}}, Case{"one_long", 4, 2, 128, {2500}},
+        Case{"long_and_short", 4, 1, 64, {2048, 1, 65, 4095, 7}},
+        Case{"qwen_heads", 28, 4, 128, {2100, 100}}, Case{"odd_head_size", 4, 2, 12, {2049, 5}},
+        Case{"nine_heads", 9, 3, 64, {2049, 300, 12}}),
+    [](const ::testing::TestParamInfo<Case>& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace longhaul::ops
