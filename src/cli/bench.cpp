@@ -150,7 +150,9 @@ OrderedJson train_line(const Subject& subject, const train::TrainMeasurement& me
   line["lora_rank"] = config.tuning.train_type == "lora"
                           ? OrderedJson(config.tuning.lora_rank.value_or(0))
                           : OrderedJson(nullptr);
-  line["lora_dropout"] = config.tuning.lora_dropout.value_or(0);
+  line["lora_dropout"] = config.tuning.train_type == "lora"
+                             ? OrderedJson(config.tuning.lora_dropout.value_or(0))
+                             : OrderedJson(nullptr);
   line["optimizer_state_dtype"] = base::dtype_name(config.train.optimizer_state_dtype);
   line["attention"] =
       ops::backend_of(subject.device)
