@@ -84,8 +84,9 @@ plan::DeviceFacts unknown_gpu(const std::string& name) {
   return device;
 }
 
-/// The GPU that a run here would use; one that is not in the table is as fast as an H200.
-plan::DeviceFacts gpu_of_this_machine() {
+/// The GPU that a run here would use, with the memory that it would plan with; one that is not in the table is as fast as
+/// an H200.
+plan::DeviceFacts gpu_of_this_machine(const config::Config& config) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");  // NOLINT(concurrency-mt-unsafe)
   if (usable_gpus(visible) == 0) {
     throw base::SystemError({.where = "--device",
@@ -96,7 +97,7 @@ plan::DeviceFacts gpu_of_this_machine() {
   const GpuInfo gpu = find_gpus().gpus.front();
   const auto known = plan::device_of_driver(gpu.name);
   plan::DeviceFacts device = known ? *known : unknown_gpu(gpu.name);
-  device.memory_bytes = gpu.total_bytes;
+  device.memory_bytes = plan::plannable_bytes(gpu.free_bytes, plan::communicators(config));
   return device;
 }
 
@@ -115,7 +116,7 @@ plan::DeviceFacts choose_device(const config::Config& config) {
   } else if (config.memory.gpu_memory_limit_bytes) {
     device = unknown_gpu("a GPU of the given memory");
   } else if (!config.on_cpu()) {
-    device = gpu_of_this_machine();
+    device = gpu_of_this_machine(config);
   } else {
     const auto available = static_cast<std::int64_t>(metrics::host_memory().total_bytes);
     const std::int64_t host = config.memory.host_memory_limit_bytes.value_or(available * 9 / 10);

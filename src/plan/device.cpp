@@ -1,5 +1,6 @@
 #include "plan/device.h"
 
+#include <algorithm>
 #include <array>
 
 namespace longhaul::plan {
@@ -104,6 +105,11 @@ AttentionRate backward_rate(const DeviceRates& rates, AttentionKind kind) {
       break;
   }
   return rates.deterministic_backward;
+}
+
+std::int64_t plannable_bytes(std::int64_t free_bytes, std::int64_t communicators) {
+  const std::int64_t taken = kContextBytes + communicators * kCommunicatorBytes;
+  return std::max<std::int64_t>(0, free_bytes - taken) / 20 * 19;
 }
 
 double exchange_seconds(const DeviceRates& rates, double bytes) {

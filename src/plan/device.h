@@ -61,6 +61,14 @@ struct DeviceFacts {
   double flops_per_s = 0;         // model FLOP/s that one CPU rank reaches in training; 0: a GPU
 };
 
+/// What a process holds of a GPU beside its tensors, as seen on H200s: CUDA's context and kernels, and NCCL per
+/// communicator.
+constexpr std::int64_t kContextBytes = 1'400'000'000;
+constexpr std::int64_t kCommunicatorBytes = 1'000'000'000;
+
+/// Of a GPU's free memory, what a run plans to fill with tensors: a twentieth is left for what libraries take unasked.
+std::int64_t plannable_bytes(std::int64_t free_bytes, std::int64_t communicators);
+
 /// h200, h100, h20, a100-80, a100-40, a800, l40s, a6000, rtx4090, rtx3090; nothing for another
 /// name.
 std::optional<DeviceFacts> find_device(std::string_view name);

@@ -230,6 +230,16 @@ std::string sharding_text(const config::Config& config) {
       config.mesh.ranks());
 }
 
+std::string beside_text(const config::Config& config) {
+  const std::int64_t count = communicators(config);
+  std::string text =
+      fmt::format("beside it: about {} of CUDA's context and kernels", gigabytes(kContextBytes));
+  if (count > 0) {
+    text += fmt::format(", {} of NCCL", gigabytes(count * kCommunicatorBytes));
+  }
+  return text;
+}
+
 std::string offload_text(const MemoryPlan& memory) {
   const auto layers = std::count_if(memory.policies.begin(), memory.policies.end(),
                                     [](const auto& policy) { return policy.offload; });
@@ -254,6 +264,16 @@ std::string rank_heads_text(const config::ModelConfig& model, std::int64_t sp) {
     text += fmt::format(" {}/{}", heads.num_query_heads(), heads.num_kv_heads());
   }
   return text;
+}
+
+std::int64_t communicators(const config::Config& config) {
+  const config::Mesh& mesh = config.mesh;
+  if (mesh.ranks() == 1) {
+    return 0;
+  }
+  // Of all ranks, which is also a group's when there is one of it; sharded weights are gathered through their own.
+  const bool has_groups = mesh.dp > 1 && mesh.sp > 1;
+  return 1 + (has_groups ? 2 : 0) + (config::shards_weights(config) ? 1 : 0);
 }
 
 RunPlan make_run_plan(const RunPlanRequest& request) {
@@ -302,6 +322,9 @@ std::vector<std::string> plan_lines(const RunPlanRequest& request, const RunPlan
       gigabytes(bytes.total()), gigabytes(bytes.weights), gigabytes(bytes.masters),
       gigabytes(bytes.gradients), optimizer_text(config, bytes), gigabytes(bytes.activations),
       gigabytes(bytes.working_set), plan.memory.fits ? "" : " — DOES NOT FIT"));
+  if (!request.device.is_cpu) {
+    lines.push_back(beside_text(config));
+  }
   if (config::shards_weights(config)) {
     lines.push_back(sharding_text(config));
   }

@@ -50,6 +50,9 @@ struct RunPlan {
   std::vector<PolicyOutcome> choices{};  // the presets, each for all layers
 };
 
+/// NCCL communicators that a GPU rank of these ranks holds.
+std::int64_t communicators(const config::Config& config);
+
 struct RunPlanRequest {
   const config::Config* config = nullptr;
   const config::ModelConfig* model = nullptr;

@@ -159,6 +159,20 @@ TEST(ModelSizes, GiveThePublishedWeightsAndAttentionTerms) {
   }
 }
 
+TEST_F(RunPlan, SaysWhatAProcessHoldsBesideTheTensors) {
+  const auto count = [](std::int64_t dp, std::int64_t sp, const char* fsdp) {
+    config::Config config;
+    config.mesh = {.dp = dp, .sp = sp};
+    config.parallel.fsdp = fsdp;
+    return plan::communicators(config);
+  };
+  EXPECT_EQ(count(1, 1, ""), 0);
+  EXPECT_EQ(count(1, 2, ""), 1);
+  EXPECT_EQ(count(2, 1, ""), 1);
+  EXPECT_EQ(count(2, 2, ""), 3);
+  EXPECT_EQ(count(1, 2, "fsdp2"), 2);
+}
+
 TEST_F(RunPlan, SaysWhatIsShardedAndCountsIt) {
   config_.mesh = {.dp = 1, .sp = 2};
   const auto text = [&] {
