@@ -4,6 +4,7 @@
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/json.h"
@@ -252,29 +253,37 @@ void bench_ladder(const Subject& subject, const dist::ProcessGroup& group) {
   }
 }
 
-/// The choices of kernels that differ on a row, the one that runs take first.
-std::vector<std::pair<std::string, ops::AttentionKernels>> kernel_choices(const Subject& subject,
-                                                                          bool is_packed) {
+struct KernelChoice {
+  std::string name;
+  ops::AttentionKernels kernels = ops::AttentionKernels::kFastest;
+  std::string kernel{};  // what it leads to
+};
+
+/// The choices that lead to different kernels on this device, the one that runs take first.
+std::vector<KernelChoice> kernel_choices(const Subject& subject, bool is_packed) {
   using ops::AttentionKernels;
-  std::vector<std::pair<std::string, AttentionKernels>> choices = {
-      {"fastest", AttentionKernels::kFastest}};
-  const bool has_choice =
-      !subject.device.is_cpu() && !subject.config.output.deterministic &&
-      train::compute_dtype(subject.config, subject.model) != base::Dtype::kFloat32;
-  if (has_choice) {
-    choices.emplace_back("flash_attn", AttentionKernels::kFlash);
+  std::vector<KernelChoice> candidates = {{"fastest", AttentionKernels::kFastest},
+                                          {"flash_attn", AttentionKernels::kFlash}};
+  if (is_packed) {
+    candidates.push_back({"cudnn, a call per document", AttentionKernels::kCudnnPerDocument});
   }
-  if (has_choice && is_packed) {
-    choices.emplace_back("cudnn, a call per document", AttentionKernels::kCudnnPerDocument);
+  const at::ScalarType type = ops::torch_type(train::compute_dtype(subject.config, subject.model));
+  std::vector<KernelChoice> choices;
+  for (KernelChoice& candidate : candidates) {
+    candidate.kernel = ops::backend_of(subject.device).attention_name(candidate.kernels, type);
+    if (std::none_of(choices.begin(), choices.end(),
+                     [&](const KernelChoice& other) { return other.kernel == candidate.kernel; })) {
+      choices.push_back(candidate);
+    }
   }
   return choices;
 }
 
 OrderedJson attention_line(const Subject& subject, const train::AttentionMeasurement& measured,
-                           const std::string& choice, const std::string& kernel) {
+                           const KernelChoice& choice) {
   OrderedJson line = begin_line(subject, measured.tokens);
-  line["kernel"] = kernel;
-  line["choice"] = choice;
+  line["kernel"] = choice.kernel;
+  line["choice"] = choice.name;
   line["query_heads"] = measured.query_heads;
   line["kv_heads"] = measured.kv_heads;
   line["head_dim"] = subject.model.head_dim;
@@ -291,14 +300,11 @@ OrderedJson attention_line(const Subject& subject, const train::AttentionMeasure
 }
 
 void bench_attention(const Subject& subject) {
-  const ops::Backend& backend = ops::backend_of(subject.device);
-  const at::ScalarType type = ops::torch_type(train::compute_dtype(subject.config, subject.model));
   const auto measure = [&](std::int64_t tokens, std::optional<std::int64_t> mean) {
-    for (const auto& [name, kernels] : kernel_choices(subject, mean.has_value())) {
+    for (const KernelChoice& choice : kernel_choices(subject, mean.has_value())) {
       const train::AttentionMeasurement measured = train::measure_attention(
-          subject.config, subject.model, subject.device, tokens, mean, kernels);
-      print_line(subject,
-                 attention_line(subject, measured, name, backend.attention_name(kernels, type)));
+          subject.config, subject.model, subject.device, tokens, mean, choice.kernels);
+      print_line(subject, attention_line(subject, measured, choice));
     }
   };
   for (const std::int64_t tokens : subject.config.bench.lengths) {

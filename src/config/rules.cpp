@@ -342,11 +342,8 @@ void check_device_rules(const Config& config, base::Dtype model_dtype, Problems&
   if (!has_device) {
     return;
   }
-  const bool on_cpu = planned_elsewhere ? config.plan.plan_device == "cpu" : config.on_cpu();
-  if (!on_cpu) {
+  if (planned_elsewhere || !config.on_cpu()) {
     check_missing_on_gpu(config, dtype, problems);
-  }
-  if (!on_cpu || planned_elsewhere) {
     return;
   }
   check_kernel_on_cpu(config, problems);

@@ -23,6 +23,14 @@ at::Tensor matrix_at(std::byte* memory, std::int64_t offset_elements, std::int64
       .make_tensor();
 }
 
+/// Timed: it is what compute waits for.
+void await_parts(PeerMemory& peers, std::string_view name, std::size_t count) {
+  const ops::OpTimer timer(ops::OpKind::kExchange);
+  for (std::size_t part = 0; part < count; ++part) {
+    peers.await(name);
+  }
+}
+
 }  // namespace
 
 std::int64_t UlyssesExchange::most_received(std::int64_t element_bytes) const {
@@ -37,7 +45,7 @@ std::int64_t UlyssesExchange::most_received(std::int64_t element_bytes) const {
     }
   }
   constexpr std::int64_t kPiece = 512;
-  return base::ceil_div(most * element_bytes, kPiece) * kPiece;
+  return base::round_up(most * element_bytes, kPiece);
 }
 
 std::int64_t UlyssesExchange::peer_bytes() const { return peers_ == nullptr ? 0 : peers_->bytes(); }
@@ -86,22 +94,24 @@ at::Tensor UlyssesExchange::write_to_rows(PeerMemory& peers, std::string_view na
   for (const config::Range& rows : parts) {
     const std::vector<at::Tensor> blocks = blocks_in(packed, own, kind, rows);
     write(rows, blocks);
+    const bool is_first = &rows == parts.data();
     side_->run([&] {
-      if (&rows == parts.data()) {  // the first part
+      if (is_first) {
         peers.open(name, static_cast<std::int64_t>(parts.size()));
       }
       std::int64_t sent = 0;
       for (std::size_t owner = 0; owner < heads_.size(); ++owner) {
-        if (owner != me && also.defined() && &rows == parts.data()) {
+        if (owner == me) {
+          continue;
+        }
+        if (is_first && also.defined()) {
           my_rows(gathered_at(static_cast<int>(owner))).copy_(also);
         }
-        if (owner != me) {
-          const std::int64_t columns = width(owner, kind);
-          matrix_at(peers.of(static_cast<int>(owner)), (tokens_[me].begin + rows.begin) * columns,
-                    rows.size(), columns, like)
-              .copy_(blocks[owner]);
-          sent += blocks[owner].numel();
-        }
+        const std::int64_t columns = width(owner, kind);
+        matrix_at(peers.of(static_cast<int>(owner)), (tokens_[me].begin + rows.begin) * columns,
+                  rows.size(), columns, like)
+            .copy_(blocks[owner]);
+        sent += blocks[owner].numel();
       }
       peers.deliver(sent * like.element_size());
     });
@@ -109,12 +119,7 @@ at::Tensor UlyssesExchange::write_to_rows(PeerMemory& peers, std::string_view na
   if (beside) {
     beside();
   }
-  {
-    const ops::OpTimer timer(ops::OpKind::kExchange);  // what compute waits for
-    for (std::size_t part = 0; part < parts.size(); ++part) {
-      peers.await(name);
-    }
-  }
+  await_parts(peers, name, parts.size());
   if (also.defined()) {
     LONGHAUL_ASSERT(!row.defined(), "what is gathered stays where peers wrote it");
     gathered.all = gathered_at(comm_.rank());
@@ -173,10 +178,7 @@ void UlyssesExchange::write_from_rows(PeerMemory& peers, std::string_view name, 
   const at::Tensor message =
       matrix_at(peers.of(comm_.rank()), 0, 1, elements, row).view({elements});
   for (std::size_t part = 0; part < parts.size(); ++part) {
-    {
-      const ops::OpTimer timer(ops::OpKind::kExchange);  // what compute waits for
-      peers.await(name);
-    }
+    await_parts(peers, name, 1);
     if (part == 0 || parts[part].size() > 0) {  // a rank without tokens has one part without rows
       read(parts[part], blocks_in(message, my_rows(row), kind, parts[part]));
     }

@@ -146,8 +146,6 @@ void CachedAttention::backward(const model::AttentionGradients& /*gradients*/,
   LONGHAUL_ASSERT(false, "cached attention has no backward pass");
 }
 
-at::Tensor CachedAttention::gather_tokens(const at::Tensor& local) { return local; }
-
 config::Range CachedAttention::output_columns() const {
   return {0, shape_.num_query_heads * shape_.head_dim};
 }

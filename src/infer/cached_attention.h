@@ -41,7 +41,6 @@ class CachedAttention final : public model::Attention {
   void backward(const model::AttentionGradients& gradients, const at::Tensor& like,
                 const model::QkNormWeights& norm, const model::RowContext& context,
                 model::AttentionSlots& slots, model::GradSink& sink) override;
-  at::Tensor gather_tokens(const at::Tensor& local) override;
   [[nodiscard]] config::Range output_columns() const override;
 
  private:

@@ -150,10 +150,6 @@ void UlyssesAttention::backward(const AttentionGradients& gradients, const at::T
   gradients.after_dqkv(local);
 }
 
-at::Tensor UlyssesAttention::gather_tokens(const at::Tensor& local) {
-  return exchange_->gather_tokens(local);
-}
-
 config::Range UlyssesAttention::output_columns() const {
   const config::Range heads = exchange_->my_heads().query_heads;
   return {heads.begin * shape_.head_dim, heads.end * shape_.head_dim};

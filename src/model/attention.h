@@ -76,8 +76,6 @@ class Attention {
   virtual void backward(const AttentionGradients& gradients, const at::Tensor& like,
                         const QkNormWeights& norm, const RowContext& context, AttentionSlots& slots,
                         GradSink& sink) = 0;
-  /// Rows [S, width] of all ranks → [T, width]. Collective.
-  virtual at::Tensor gather_tokens(const at::Tensor& local) = 0;
   /// The columns of the model's [·, Hq·d] attention output that slots.out holds.
   [[nodiscard]] virtual config::Range output_columns() const = 0;
 };
@@ -104,7 +102,6 @@ class UlyssesAttention final : public Attention {
   void backward(const AttentionGradients& gradients, const at::Tensor& like,
                 const QkNormWeights& norm, const RowContext& context, AttentionSlots& slots,
                 GradSink& sink) override;
-  at::Tensor gather_tokens(const at::Tensor& local) override;
   [[nodiscard]] config::Range output_columns() const override;
 
  private:

@@ -34,6 +34,14 @@ void add_output_side_gradients(std::span<const LinearMember> members, double lor
   }
 }
 
+void finish_lora_a(std::span<const LinearMember> members, GradSink& sink) {
+  for (const LinearMember& member : members) {
+    if (member.lora_columns.size() > 0) {
+      sink.finished(member.lora_a_param);
+    }
+  }
+}
+
 SeparateLinear::SeparateLinear(at::Tensor w, at::Tensor bias, at::Tensor lora_a, double lora_scale,
                                std::vector<LinearMember> members)
     : w_(std::move(w)),
@@ -128,11 +136,7 @@ void SeparateLinear::lora_a_gradient(const at::Tensor& du_SR, const at::Tensor& 
       }
     }
   });
-  for (const LinearMember& member : members_) {
-    if (member.lora_columns.size() > 0) {
-      sink.finished(member.lora_a_param);
-    }
-  }
+  finish_lora_a(members_, sink);
 }
 
 void SeparateLinear::base_gradient(const at::Tensor& dy_SN, const at::Tensor& x_SK,

@@ -37,6 +37,9 @@ using LoraDropout = std::optional<ops::DropoutKeys>;
 void add_output_side_gradients(std::span<const LinearMember> members, double lora_scale,
                                const at::Tensor& dy_SN, const at::Tensor& u_SR, GradSink& sink);
 
+/// Tells that d(A) of every member of a group has all rows.
+void finish_lora_a(std::span<const LinearMember> members, GradSink& sink);
+
 /// What a layer needs of a group of linear layers. Implementations differ in how base and adapter
 /// are multiplied.
 class Linear {

@@ -4,18 +4,19 @@
 
 #include <algorithm>
 
+#include "config/kernel_memory.h"
 #include "model/row_parts.h"
 #include "ops/matmul.h"
 
 namespace longhaul::model {
 namespace {
 
-/// Consecutive rows of a [·, columns] tensor of `like`'s type, kMaskedBytes at most.
+/// Consecutive rows of a [·, columns] tensor of `like`'s type, config::kMaskedBytes at most.
 template <class Use>
 void for_rows(const at::Tensor& like, std::int64_t columns, const Use& use) {
   const std::int64_t row_bytes = columns * static_cast<std::int64_t>(like.element_size());
   const std::int64_t step =
-      std::max<std::int64_t>(1, kMaskedBytes / std::max<std::int64_t>(1, row_bytes));
+      std::max<std::int64_t>(1, config::kMaskedBytes / std::max<std::int64_t>(1, row_bytes));
   const std::int64_t count = like.size(0);
   const at::Tensor buffer = at::empty({std::min(step, count), columns}, like.options());
   std::int64_t begin = 0;

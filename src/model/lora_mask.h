@@ -12,11 +12,8 @@
 
 namespace longhaul::model {
 
-/// Most bytes of a masked copy; one of at least a row.
-inline constexpr std::int64_t kMaskedBytes = std::int64_t{128} << 20;
-
 /// Calls `use(rows, masked)` for consecutive rows of drop(x) [S, K], whose columns are numbered from `first_column` in the
-/// mask; without dropout once, with x itself. `masked` is overwritten afterwards.
+/// mask, of at most config::kMaskedBytes at a time; without dropout once, with x itself. `masked` is overwritten afterwards.
 void masked_rows(const at::Tensor& x_SK, const LoraDropout& dropout, std::int64_t first_column,
                  const std::function<void(config::Range rows, const at::Tensor& masked)>& use);
 

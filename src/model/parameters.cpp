@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "base/error.h"
 #include "config/sharding.h"
 
@@ -14,9 +15,7 @@ namespace {
 
 constexpr std::int64_t kAlignElements = 16;  // 64 bytes of fp32
 
-std::int64_t align_up(std::int64_t value) {
-  return (value + kAlignElements - 1) / kAlignElements * kAlignElements;
-}
+std::int64_t align_up(std::int64_t value) { return base::round_up(value, kAlignElements); }
 
 /// A vector as one row.
 at::Tensor as_matrix(const at::Tensor& tensor) {

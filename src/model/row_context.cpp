@@ -1,7 +1,5 @@
 #include "model/row_context.h"
 
-#include <ATen/ops/from_blob.h>
-
 #include <cmath>
 #include <numeric>
 
@@ -39,9 +37,7 @@ RowContext::RowContext(const dist::LocalBatch& batch, const config::ModelConfig&
     }
   }
   if (random.lora_dropout > 0 && !device.is_cpu()) {
-    device_keys_ =
-        at::from_blob(row_keys_.data(), {static_cast<std::int64_t>(row_keys_.size())}, at::kLong)
-            .to(device);
+    device_keys_ = ops::keys_on_device(row_keys_, device);
   }
 }
 

@@ -93,11 +93,7 @@ void SlabLinear::lora_a_gradient(const at::Tensor& du_SR, const at::Tensor& x_SK
       }
     }
   });
-  for (const LinearMember& member : members_) {
-    if (member.lora_columns.size() > 0) {
-      sink.finished(member.lora_a_param);
-    }
-  }
+  finish_lora_a(members_, sink);
 }
 
 void SlabLinear::base_gradient(const at::Tensor& /*dy_SN*/, const at::Tensor& /*x_SK*/,

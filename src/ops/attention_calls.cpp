@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/ceil_div.h"
+#include "config/kernel_memory.h"
+
 namespace longhaul::ops {
 namespace {
 
@@ -36,19 +39,18 @@ std::int64_t power_of_two_from(std::int64_t value) {
 
 std::int64_t rounded_length(std::int64_t length) {
   return length <= kLengthStep ? std::max(kShortestLength, power_of_two_from(length))
-                               : (length + kLengthStep - 1) / kLengthStep * kLengthStep;
+                               : base::round_up(length, kLengthStep);
 }
 
 /// At most an eighth longer: documents that share a row come in more lengths than rows do.
 std::int64_t coarse_length(std::int64_t length) {
   const std::int64_t step = std::max(kLengthStep, power_of_two_from(length + 1) / 16);
-  return length <= kLengthStep ? rounded_length(length) : (length + step - 1) / step * step;
+  return length <= kLengthStep ? rounded_length(length) : base::round_up(length, step);
 }
 
 /// At most an eighth more documents.
 std::int64_t rounded_count(std::int64_t count) {
-  const std::int64_t step = std::max<std::int64_t>(1, power_of_two_from(count) / 16);
-  return (count + step - 1) / step * step;
+  return base::round_up(count, std::max<std::int64_t>(1, power_of_two_from(count) / 16));
 }
 
 std::vector<config::Range> documents_of(std::span<const std::int32_t> cu_seqlens) {
@@ -61,69 +63,58 @@ std::vector<config::Range> documents_of(std::span<const std::int32_t> cu_seqlens
   return documents;
 }
 
+std::int64_t tokens_of(const std::vector<config::Range>& documents) {
+  std::int64_t tokens = 0;
+  for (const config::Range& document : documents) {
+    tokens += document.size();
+  }
+  return tokens;
+}
+
+std::int64_t count_with_one_more(const AttentionCall& call) {
+  return static_cast<std::int64_t>(call.documents.size()) + 1;
+}
+
 /// Documents of similar lengths share a call, the longest first, while its memory stays that of one document of the
 /// row's length.
 std::vector<AttentionCall> packed_calls(std::vector<config::Range> documents) {
-  std::int64_t row_tokens = 0;
-  for (const config::Range& document : documents) {
-    row_tokens += document.size();
-  }
+  const std::int64_t room = rounded_length(tokens_of(documents));
   std::stable_sort(documents.begin(), documents.end(),
                    [](const auto& a, const auto& b) { return a.size() > b.size(); });
-  const std::int64_t room = rounded_length(row_tokens);
   std::vector<AttentionCall> calls;
   for (const config::Range& document : documents) {
-    const auto has_room = [&](const AttentionCall& call) {
-      return rounded_count(static_cast<std::int64_t>(call.documents.size()) + 1) * call.longest <=
-             room;
-    };
-    if (calls.empty() || !has_room(calls.back())) {
+    if (calls.empty() ||
+        rounded_count(count_with_one_more(calls.back())) * calls.back().longest > room) {
       calls.push_back({.kernel = AttentionKernel::kCudnnPacked,
                        .documents = {},
                        .longest = std::min(room, coarse_length(document.size()))});
     }
-    calls.back().documents.push_back(document);
-    calls.back().capacity = rounded_count(static_cast<std::int64_t>(calls.back().documents.size()));
+    AttentionCall& call = calls.back();
+    call.capacity = rounded_count(count_with_one_more(call));
+    call.documents.push_back(document);
   }
   return calls;
 }
 
-/// One document per call but for FlashAttention-2, which takes all that follow one another.
-/// FlashAttention-2's backward pass works in memory for 128 rows more than each document has: a call takes as many
-/// documents as fit the row and an eighth.
-class FlashRoom {
- public:
-  explicit FlashRoom(const std::vector<config::Range>& documents) {
-    for (const config::Range& document : documents) {
-      most_ += document.size();
-    }
-    most_ += most_ / 8 + kPadding;
-  }
-  [[nodiscard]] bool has_room(const AttentionCall& call, const config::Range& next) const {
-    const auto count = static_cast<std::int64_t>(call.documents.size()) + 1;
-    return next.end - call.rows().begin + count * kPadding <= most_;
-  }
-
- private:
-  static constexpr std::int64_t kPadding = 128;
-  std::int64_t most_ = 0;
-};
-
+/// One document per call but for FlashAttention-2, which takes those that follow one another while they fit its memory.
 std::vector<AttentionCall> calls_in_order(const std::vector<config::Range>& documents,
                                           AttentionKernel long_kernel, AttentionKernel short_kernel,
-                                          std::int64_t long_from = kOwnCallTokens) {
-  const FlashRoom room(documents);
+                                          std::int64_t long_from) {
+  const std::int64_t most_rows = config::most_flash_rows(tokens_of(documents));
   std::vector<AttentionCall> calls;
   for (const config::Range& document : documents) {
     const AttentionKernel kernel = document.size() >= long_from ? long_kernel : short_kernel;
-    const bool joins = !calls.empty() && kernel == AttentionKernel::kFlash &&
-                       calls.back().kernel == AttentionKernel::kFlash &&
-                       room.has_room(calls.back(), document);
-    if (!joins) {
+    const auto joins = [&](const AttentionCall& call) {
+      const std::int64_t rows =
+          document.end - call.rows().begin + count_with_one_more(call) * config::kFlashPadding;
+      return call.kernel == kernel && kernel == AttentionKernel::kFlash && rows <= most_rows;
+    };
+    if (calls.empty() || !joins(calls.back())) {
       calls.push_back({.kernel = kernel, .documents = {}});
     }
-    calls.back().documents.push_back(document);
-    calls.back().longest = std::max(calls.back().longest, document.size());
+    AttentionCall& call = calls.back();
+    call.documents.push_back(document);
+    call.longest = std::max(call.longest, document.size());
   }
   return calls;
 }
@@ -135,7 +126,7 @@ std::vector<AttentionCall> attention_calls(std::span<const std::int32_t> cu_seql
                                            const AttentionLimits& limits) {
   const std::vector<config::Range> documents = documents_of(cu_seqlens);
   const auto all_with = [&](AttentionKernel kernel) {
-    return calls_in_order(documents, kernel, kernel);
+    return calls_in_order(documents, kernel, kernel, kOwnCallTokens);
   };
   if (limits.is_float32) {
     return all_with(AttentionKernel::kFloat32);

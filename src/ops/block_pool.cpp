@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "base/ceil_div.h"
+
 namespace longhaul::ops {
 namespace {
 
@@ -53,7 +55,7 @@ void* BlockPool::allocate(std::size_t bytes) {
     count(block_bytes);
     return (new (memory) Header{block_bytes})->data();
   }
-  block_bytes = (block_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  block_bytes = base::round_up(block_bytes, kPageBytes);
   const std::lock_guard lock(mutex_);
   Header* block = take_kept(block_bytes);
   if (block == nullptr) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/ceil_div.h"
 #include "base/error.h"
 
 namespace longhaul::ops {
@@ -19,10 +20,6 @@ constexpr std::int64_t kAlignment = 256;
 constexpr std::int64_t kBlockBytes = std::int64_t{64} << 10;
 /// Room of up to a sixteenth of a row travels along.
 constexpr std::int64_t kRoomShare = 16;
-
-std::int64_t round_up(std::int64_t bytes, std::int64_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 bool has_room(at::IntArrayRef sizes, at::IntArrayRef strides) {
   return sizes.size() == 2 && strides[1] == 1 && strides[0] > sizes[1];
@@ -149,7 +146,7 @@ HostSlots::Handle HostSlots::put(std::vector<at::Tensor> tensors) {
     if (tensor.defined()) {
       member = {tensor.sizes().vec(), tensor.strides().vec(), tensor.options(), rows_of(tensor),
                 bytes};
-      bytes = round_up(bytes + member.rows.rows * member.rows.row_bytes, kAlignment);
+      bytes = base::round_up(bytes + member.rows.rows * member.rows.row_bytes, kAlignment);
     }
     group.members.push_back(std::move(member));
   }
@@ -208,7 +205,8 @@ HostSlots::Block HostSlots::take_block(std::int64_t bytes) {
                                        static_cast<double>(budget_.largest_row) /
                                        static_cast<double>(row_tokens_));
   }
-  const Block block{.data = nullptr, .bytes = round_up(wanted + kBlockBytes / 2, kBlockBytes)};
+  const Block block{.data = nullptr,
+                    .bytes = base::round_up(wanted + kBlockBytes / 2, kBlockBytes)};
   if (!free_blocks_.empty()) {  // too small for this row: what replaces it must not come on top
     drop_block(free_blocks_.back());
     free_blocks_.pop_back();

@@ -97,6 +97,8 @@ struct DropoutKeys {
   std::uint64_t seed_key = 0;
   float probability = 0;
 };
+/// Row keys as DropoutKeys::on_device wants them: themselves on the CPU, a copy elsewhere.
+at::Tensor keys_on_device(std::span<const std::uint64_t> row_keys, at::Device device);
 enum class DropoutOutput { kWrite, kAccumulate };
 /// y = (or +=) x·mask/(1 − p); columns of x are numbered from `first_column` in the mask.
 void dropout(const at::Tensor& x_SW, const at::Tensor& y_SW, const DropoutKeys& keys,

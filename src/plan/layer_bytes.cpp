@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/ceil_div.h"
+#include "config/kernel_memory.h"
 
 namespace longhaul::plan {
 namespace {
@@ -24,15 +25,13 @@ std::int64_t of_one_group(std::int64_t bytes, const Sizes& s, std::int64_t group
   return bytes / s.my_kv_heads * heads;
 }
 
-/// A masked copy of an adapter's input: kMaskedBytes of model/lora_mask.h at most.
+/// A masked copy of an adapter's input.
 std::int64_t masked_bytes(const Sizes& s, std::int64_t rows, std::int64_t columns) {
-  constexpr std::int64_t kMaskedBytes = std::int64_t{128} << 20;
-  return s.masks ? std::min(kMaskedBytes, rows * columns * s.element) : 0;
+  return s.masks ? std::min(config::kMaskedBytes, rows * columns * s.element) : 0;
 }
 
 std::int64_t mlp_stage(const Sizes& s, const config::LayerPolicy& policy, const LayerForm& form) {
-  const std::int64_t tile =
-      form.mlp_tile_rows > 0 ? std::min(form.mlp_tile_rows, s.local) : s.local;
+  const std::int64_t tile = rows_of_mlp_tile(s, form);
   const bool kept = policy.action(Slot::kGateUp) != config::SlotAction::kRerun;
   const std::int64_t gate_up = slot_bytes(s, Slot::kGateUp);
   const std::int64_t widened = s.widens ? tile * (2 * s.ffn + s.hidden) * 4 : 0;
@@ -98,8 +97,8 @@ std::int64_t attention_kernel_bytes(const Sizes& s, std::int64_t groups) {
   const bool is_split = s.attention == AttentionKind::kDeterministicFlash && s.element < 4;
   const std::int64_t splits =
       is_split ? base::ceil_div(kMultiprocessors, of_one_group(s.my_heads, s, groups)) : 1;
-  // FlashAttention-2 pads documents (ops/attention_calls.cpp).
-  const std::int64_t rows = s.attention == AttentionKind::kCudnn ? s.row : s.row + s.row / 8 + 128;
+  const std::int64_t rows =
+      s.attention == AttentionKind::kCudnn ? s.row : config::most_flash_rows(s.row);
   const std::int64_t expanded =
       rows * s.my_q_width * 4 * splits + s.row * s.my_q_width * 2 * s.element;
   // The float32 kernel reads k and v expanded, too.
@@ -157,6 +156,10 @@ std::int64_t exchange_bytes(const Sizes& s) {
   const std::int64_t all = s.q_width + 2 * s.kv_width;
   const std::int64_t mine = s.my_q_width + 2 * s.my_kv_width;
   return (std::max(s.row * mine, s.local * all) + s.local * (all - mine)) * s.element;
+}
+
+std::int64_t rows_of_mlp_tile(const Sizes& s, const LayerForm& form) {
+  return form.mlp_tile_rows > 0 ? std::min(form.mlp_tile_rows, s.local) : s.local;
 }
 
 std::int64_t logits_tile_rows(const Sizes& s, const LayerForm& form) {

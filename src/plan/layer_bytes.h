@@ -60,6 +60,9 @@ std::int64_t attention_kernel_bytes(const Sizes& sizes, std::int64_t groups);
 /// What exchanges hold all the time: on GPUs the memory that peers write, and the heads that wait to be sent.
 std::int64_t exchange_bytes(const Sizes& sizes);
 
+/// Rows of an MLP tile under `form`: all of the rank's when it says nothing.
+std::int64_t rows_of_mlp_tile(const Sizes& sizes, const LayerForm& form);
+
 /// Rows of a logits tile under `form`.
 std::int64_t logits_tile_rows(const Sizes& sizes, const LayerForm& form);
 

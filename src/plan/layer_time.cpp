@@ -118,7 +118,7 @@ double LayerTime::exchange(std::int64_t columns) const {
 
 std::int64_t LayerTime::tile_of(const LinearShape& linear) const {
   const bool is_mlp = &linear == &shape_.mlp_in || &linear == &shape_.mlp_down;
-  return is_mlp && form_.mlp_tile_rows > 0 ? std::min(form_.mlp_tile_rows, s_.local) : s_.local;
+  return is_mlp ? rows_of_mlp_tile(s_, form_) : s_.local;
 }
 
 /// FLOPs, and the weights' way from memory once per tile: what makes products of few rows slower
@@ -132,6 +132,11 @@ double LayerTime::product(const LinearShape& linear, std::int64_t tile_rows) con
          calls * weights * static_cast<double>(s_.element) / rates_.memory_bytes_per_s;
 }
 
+/// A·x; the mask takes x in and out before.
+double LayerTime::lora_input_traffic(const LinearShape& linear) const {
+  return rows_traffic((has_dropout_ ? 3 : 1) * linear.inputs);
+}
+
 StepSeconds LayerTime::linear_forward(const LinearShape& linear, Turn turn) const {
   StepSeconds seconds{.products = product(linear, tile_of(linear))};
   if (linear.lora_columns == 0) {
@@ -139,8 +144,7 @@ StepSeconds LayerTime::linear_forward(const LinearShape& linear, Turn turn) cons
   }
   // A narrow product is as fast as the wide operand is read. A kept u is not made again.
   if (turn == Turn::kFirst || form_.reruns_u) {
-    seconds.traffic +=
-        rows_traffic((has_dropout_ ? 3 : 1) * linear.inputs);  // the mask: in and out
+    seconds.traffic += lora_input_traffic(linear);
   }
   if (!has_slabs_) {
     seconds.traffic += rows_traffic(2 * linear.outputs);  // added to the base product's result
@@ -239,8 +243,8 @@ StepSeconds LayerTime::rerun(const config::LayerPolicy& policy) const {
 
 StepSeconds LayerTime::rerun_gate_up() const {
   StepSeconds seconds = linear_forward(shape_.mlp_in, Turn::kAgain);
-  if (form_.reruns_u && shape_.mlp_down.lora_columns > 0) {
-    seconds.traffic += rows_traffic((has_dropout_ ? 3 : 1) * s_.ffn);
+  if (form_.reruns_u && shape_.mlp_down.lora_columns > 0) {  // gate_up's own is in linear_forward
+    seconds.traffic += lora_input_traffic(shape_.mlp_down);
   }
   return seconds;
 }

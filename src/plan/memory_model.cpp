@@ -104,7 +104,7 @@ constexpr std::array<std::int64_t, 2> kGpuTileRows = {8192, 2048};
 constexpr std::array<std::int64_t, 2> kCpuTileRows = {1024, 256};
 
 /// From the one that costs nothing to the one that needs least.
-std::vector<LayerForm> forms(bool on_gpu, std::int64_t kv_heads) {
+std::vector<LayerForm> forms(bool on_gpu, std::int64_t kv_heads, bool can_rerun_u) {
   std::vector<LayerForm> result;
   for (std::int64_t groups = 1; groups <= kv_heads; groups *= 2) {
     result.push_back({.attention_groups = groups});
@@ -112,8 +112,10 @@ std::vector<LayerForm> forms(bool on_gpu, std::int64_t kv_heads) {
   for (const std::int64_t rows : mlp_tile_rows(on_gpu)) {
     result.push_back({result.back().attention_groups, rows});
   }
-  result.push_back(result.back());
-  result.back().reruns_u = true;
+  if (can_rerun_u) {
+    result.push_back(result.back());
+    result.back().reruns_u = true;
+  }
   return result;
 }
 
@@ -162,8 +164,7 @@ std::int64_t MemoryModel::rerun_u_bytes(std::span<const LayerPolicy> policies,
   if (!form.reruns_u) {
     return 0;
   }
-  const std::int64_t tile =
-      form.mlp_tile_rows > 0 ? std::min(form.mlp_tile_rows, sizes_.local) : sizes_.local;
+  const std::int64_t tile = rows_of_mlp_tile(sizes_, form);
   const std::vector<bool> rebuilt = config::rebuilt_inputs(policies, lowest_);
   std::int64_t most = 0;  // elements
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -202,11 +203,9 @@ MemoryPlan MemoryModel::plan(std::vector<LayerPolicy> policies) const {
   MemoryPlan plan;
   plan.policies = std::move(policies);
   const std::vector<LayerForm> candidates =
-      request_.form ? std::vector{*request_.form} : forms(request_.on_gpu, sizes_.my_kv_heads);
+      request_.form ? std::vector{*request_.form}
+                    : forms(request_.on_gpu, sizes_.my_kv_heads, can_rerun_u(plan.policies));
   for (const LayerForm& form : candidates) {
-    if (!request_.form && form.reruns_u && !can_rerun_u(plan.policies)) {
-      continue;
-    }
     plan.form = form;
     plan.bytes = bytes(plan.policies, form);
     plan.attention_kernel_bytes = attention_kernel_bytes(sizes_, form.attention_groups);

@@ -26,13 +26,11 @@ class MemoryModel {
                                 const LayerForm& form) const;
   /// The plan under given policies, in the first form that fits: attention in 1, 2, 4 … groups up
   /// to the rank's KV heads, then the MLP in tiles of 8192 and of 2048 rows as well (on the CPU
-  /// 1024 and 256), then also without LoRA's u of what runs again, or in the one that the request names. When none fits, in the last one.
+  /// 1024 and 256), then also without LoRA's u of what runs again, or in the one that the request
+  /// names. When none fits, in the last one.
   [[nodiscard]] MemoryPlan plan(std::vector<config::LayerPolicy> policies) const;
 
  private:
-  const MemoryRequest& request_;
-  Sizes sizes_;
-  std::int64_t lowest_;  // layer that has a backward pass
   /// LoRA's u that the layers keep.
   [[nodiscard]] std::int64_t kept_u_bytes(std::span<const config::LayerPolicy> policies,
                                           const LayerForm& form) const;
@@ -42,6 +40,9 @@ class MemoryModel {
   /// Making u again saves something.
   [[nodiscard]] bool can_rerun_u(std::span<const config::LayerPolicy> policies) const;
 
+  const MemoryRequest& request_;
+  Sizes sizes_;
+  std::int64_t lowest_;  // layer that has a backward pass
   std::vector<LayerShape> layers_;
   RankBytes fixed_;  // weights, masters, gradients, optimizer
 };

@@ -37,8 +37,7 @@ struct LayerForm {
   std::int64_t attention_groups = 1;  // of whole KV heads (ops::AttentionShape)
   std::int64_t mlp_tile_rows = 0;     // rows of a tile (model::Mlp); 0: all at once
   std::int64_t logits_tile_rows = 0;  // of the LM head; 0: config::logits_tile_rows
-  bool reruns_u =
-      false;  // LoRA's u of products that run again are made again (model::DecoderLayer)
+  bool reruns_u = false;              // as model::DecoderLayer
   bool operator==(const LayerForm&) const = default;
 };
 

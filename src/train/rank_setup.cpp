@@ -20,9 +20,9 @@ std::int64_t limit_bytes(const config::Config& config, at::Device device) {
   if (device.is_cpu()) {
     return host_limit_bytes(config);
   }
-  // A twentieth is left for what libraries take unasked; plans have been right within a hundredth.
   const std::int64_t usable = ops::backend_of(device).usable_bytes();
-  return std::min(config.memory.gpu_memory_limit_bytes.value_or(usable * 19 / 20), usable);
+  return std::min(config.memory.gpu_memory_limit_bytes.value_or(plan::planned_share(usable)),
+                  usable);
 }
 
 }  // namespace

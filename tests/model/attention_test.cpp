@@ -93,23 +93,24 @@ at::Tensor output_of(model::Attention& attention, const AttentionSlots& slots, s
   return joined.rows();
 }
 
-at::Tensor backward(model::Attention& attention, const at::Tensor& dout,
-                    const model::QkNormWeights& norm, const model::RowContext& context,
+at::Tensor backward(RankAttention& here, const at::Tensor& dout, const model::QkNormWeights& norm,
                     AttentionSlots& slots, model::GradSink& sink) {
   Joined joined;
   int beside = 0;
   const at::Tensor narrow = dout.narrow(1, 0, 3);
-  attention.backward(
+  here.attention.backward(
       {.make_dout = [&](model::LocalRows rows) { return model::of_rows(dout, rows).clone(); },
        .du = narrow,
        .use_du =
-           [&](const at::Tensor& all) { EXPECT_TRUE(all.equal(attention.gather_tokens(narrow))); },
+           [&](const at::Tensor& all) {
+             EXPECT_TRUE(all.equal(here.exchange.gather_tokens(narrow)));
+           },
        .beside = [&] { ++beside; },
        .use_dqkv = joined.use(),
        .after_dqkv = [&](const at::Tensor& dqkv) { EXPECT_TRUE(dqkv.equal(joined.rows())); },
        .before_use = [&] { ++beside; },
        .dqkv_room = 5},
-      dout, norm, context, slots, sink);
+      dout, norm, here.context, slots, sink);
   EXPECT_EQ(beside, 2);
   return joined.rows();
 }
@@ -149,9 +150,9 @@ Outcome run(const std::string& name, int ranks) {
     EXPECT_EQ(slots.out.size(1), attention.output_columns().size());
     const at::Tensor out = output_of(attention, slots, batch.my_tokens.size());
     testing::RecordingSink sink({{0, {model.head_dim}}, {1, {model.head_dim}}});
-    const at::Tensor dqkv = backward(attention, mine(in.dout), in.norm, context, slots, sink);
+    const at::Tensor dqkv = backward(here, mine(in.dout), in.norm, slots, sink);
     EXPECT_FALSE(slots.qkv.defined() || slots.out.defined() || slots.lse.defined());
-    const at::Tensor all = attention.gather_tokens(mine(in.dout).narrow(1, 0, 3).contiguous());
+    const at::Tensor all = here.exchange.gather_tokens(mine(in.dout).narrow(1, 0, 3).contiguous());
     EXPECT_TRUE(all.equal(in.dout.narrow(1, 0, 3)));
     const std::lock_guard lock(mutex);
     const auto rank = static_cast<std::size_t>(comm.rank());

@@ -8,12 +8,14 @@
 #include <numeric>
 #include <vector>
 
+#include "config/kernel_memory.h"
+
 namespace longhaul::model {
 namespace {
 
 /// More rows than one masked copy holds, so that there are several.
 constexpr std::int64_t kColumns = 4096;
-constexpr std::int64_t kRows = 2 * kMaskedBytes / (kColumns * 4) + 3;
+constexpr std::int64_t kRows = 2 * config::kMaskedBytes / (kColumns * 4) + 3;
 
 std::vector<std::uint64_t> row_keys(std::int64_t rows) {
   std::vector<std::uint64_t> keys(static_cast<std::size_t>(rows));
@@ -34,7 +36,7 @@ TEST(LoraMask, ComesInPiecesOfBoundedBytes) {
   int pieces = 0;
   masked_rows(x, dropout_of(keys), 3, [&](config::Range rows, const at::Tensor& masked) {
     EXPECT_EQ(rows.begin, next);
-    EXPECT_LE(masked.numel() * 4, kMaskedBytes);
+    EXPECT_LE(masked.numel() * 4, config::kMaskedBytes);
     EXPECT_TRUE(masked.equal(want.narrow(0, rows.begin, rows.size())));
     next = rows.end;
     ++pieces;

@@ -55,7 +55,7 @@ class NcclPeerMemory final : public PeerMemory {
       : comm_(comm),
         watch_(std::move(watch)),
         account_(std::move(account)),
-        bytes_(base::ceil_div(bytes, kPage) * kPage),
+        bytes_(base::round_up(bytes, kPage)),
         buffers_(static_cast<std::size_t>(comm.size())) {
     last_values_.fill(kEndOfWaits);
     check_cuda(cudaStreamCreateWithFlags(&abort_stream_, cudaStreamNonBlocking), "peer memory");
@@ -106,7 +106,7 @@ bool NcclPeerMemory::connect() {
   const auto me = static_cast<std::size_t>(comm_.rank());
   const std::size_t ranks = buffers_.size();
   const auto flag_bytes = static_cast<std::int64_t>(2 * ranks * sizeof(std::uint32_t));
-  const auto rounded = static_cast<std::size_t>(bytes_ + base::ceil_div(flag_bytes, kPage) * kPage);
+  const auto rounded = static_cast<std::size_t>(bytes_ + base::round_up(flag_bytes, kPage));
   Offer mine{.host = boot_id()};
   void* memory = nullptr;
   if (ranks <= kMostPeers && can_signal_peers(c10::cuda::current_device()) &&

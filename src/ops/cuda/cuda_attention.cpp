@@ -21,6 +21,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "ops/attention_calls.h"
 #include "ops/attention_views.h"
 #include "ops/cuda/cudnn_packed.h"
@@ -31,9 +32,9 @@ namespace {
 std::vector<AttentionCall> calls_of(const at::Tensor& qkv, const AttentionShape& shape,
                                     std::span<const std::int32_t> cu_seqlens) {
   constexpr std::int64_t kHeadPiece = 8;  // elements of 16 bytes
-  constexpr std::int64_t kLargestHead =
-      128;  // of the packed backward pass on every device that has it
-  constexpr std::int64_t kElements = std::int64_t{1} << 31;  // tested below
+  // Every device that has packed kernels has those; of rows this large none has been seen right.
+  constexpr std::int64_t kLargestHead = 128;
+  constexpr std::int64_t kElements = std::int64_t{1} << 31;
   AttentionLimits limits = attention_limits(qkv.scalar_type());
   limits.has_packed_cudnn = limits.has_packed_cudnn && shape.head_dim % kHeadPiece == 0 &&
                             shape.head_dim <= kLargestHead && qkv.numel() < kElements;
@@ -74,7 +75,7 @@ at::Tensor sum_repeated(const at::Tensor& gradient, std::int64_t kv_heads) {
 /// The float32 kernel wants its lse rows padded to whole tiles; masked tails must not count.
 at::Tensor padded_lse(const at::Tensor& lse_HL) {
   constexpr std::int64_t kTile = 32;
-  const std::int64_t length = (lse_HL.size(1) + kTile - 1) / kTile * kTile;
+  const std::int64_t length = base::round_up(lse_HL.size(1), kTile);
   at::Tensor padded = at::full({1, lse_HL.size(0), length}, std::numeric_limits<float>::infinity(),
                                lse_HL.options());
   padded.narrow(2, 0, lse_HL.size(1)).copy_(lse_HL.unsqueeze(0));

@@ -74,7 +74,12 @@ class PackedGraph {
   void describe(const GraphTensor& tensor, std::int64_t heads, std::int64_t head_stride,
                 std::int64_t columns, std::int64_t row_stride);
   GraphTensor offsets_of(std::int64_t row_stride);
-  GraphTensor lengths();
+  /// `count` whole numbers of the device.
+  GraphTensor numbers(const std::string& name, std::int64_t id, std::int64_t count,
+                      fe::DataType_t type);
+  /// What both passes ask for.
+  template <typename Options>
+  Options options(const char* name);
   void add_forward();
   void add_backward();
   /// Where documents lie, on the device.
@@ -114,12 +119,8 @@ GraphTensor PackedGraph::offsets_of(std::int64_t row_stride) {
   }
   const auto id = static_cast<std::int64_t>(kOffsets) + static_cast<std::int64_t>(offsets_.size());
   row_strides_.push_back(row_stride);
-  offsets_.push_back(graph_.tensor(Attributes()
-                                       .set_name(fmt::format("offsets{}", id))
-                                       .set_uid(id)
-                                       .set_dim({shape_.capacity + 1, 1, 1, 1})
-                                       .set_stride({1, 1, 1, 1})
-                                       .set_data_type(fe::DataType_t::INT64)));
+  offsets_.push_back(
+      numbers(fmt::format("offsets{}", id), id, shape_.capacity + 1, fe::DataType_t::INT64));
   return offsets_.back();
 }
 
@@ -137,29 +138,36 @@ GraphTensor PackedGraph::rows(const char* name, Id id, std::int64_t heads, std::
   return tensor;
 }
 
-GraphTensor PackedGraph::lengths() {
+GraphTensor PackedGraph::numbers(const std::string& name, std::int64_t id, std::int64_t count,
+                                 fe::DataType_t type) {
   return graph_.tensor(Attributes()
-                           .set_name("lengths")
-                           .set_uid(kLengths)
-                           .set_dim({shape_.capacity, 1, 1, 1})
+                           .set_name(name)
+                           .set_uid(id)
+                           .set_dim({count, 1, 1, 1})
                            .set_stride({1, 1, 1, 1})
-                           .set_data_type(fe::DataType_t::INT32));
+                           .set_data_type(type));
+}
+
+template <typename Options>
+Options PackedGraph::options(const char* name) {
+  const GraphTensor lengths = numbers("lengths", kLengths, shape_.capacity, fe::DataType_t::INT32);
+  Options result;
+  result.set_name(name)
+      .set_attn_scale(static_cast<float>(shape_.scale))
+      .set_causal_mask(true)
+      .set_padding_mask(true)
+      .set_seq_len_q(lengths)
+      .set_seq_len_kv(lengths);
+  return result;
 }
 
 void PackedGraph::add_forward() {
   const std::int64_t d = shape_.head_dim;
-  const GraphTensor seen = lengths();
-  const auto options = fe::graph::SDPA_attributes()
-                           .set_name("attention")
-                           .set_generate_stats(true)
-                           .set_attn_scale(static_cast<float>(shape_.scale))
-                           .set_causal_mask(true)
-                           .set_padding_mask(true)
-                           .set_seq_len_q(seen)
-                           .set_seq_len_kv(seen);
+  auto sdpa = options<fe::graph::SDPA_attributes>("attention");
+  sdpa.set_generate_stats(true);
   auto [out, stats] = graph_.sdpa(rows("q", kQ, shape_.query_heads, d, d, shape_.in_stride),
                                   rows("k", kK, shape_.kv_heads, d, d, shape_.in_stride),
-                                  rows("v", kV, shape_.kv_heads, d, d, shape_.in_stride), options);
+                                  rows("v", kV, shape_.kv_heads, d, d, shape_.in_stride), sdpa);
   out->set_output(true).set_uid(kOut);
   describe(out, shape_.query_heads, d, d, shape_.out_stride);
   stats->set_output(true).set_uid(kStats).set_data_type(fe::DataType_t::FLOAT);
@@ -168,23 +176,16 @@ void PackedGraph::add_forward() {
 
 void PackedGraph::add_backward() {
   const std::int64_t d = shape_.head_dim;
-  const GraphTensor seen = lengths();
   const GraphTensor stats = rows("stats", kStats, shape_.query_heads, 1, 1, shape_.query_heads);
   stats->set_data_type(fe::DataType_t::FLOAT);
   // No set_max_total_seq_len_q: cuDNN 9.19 then leaves d(q) of all documents but the first at zero.
-  const auto options = fe::graph::SDPA_backward_attributes()
-                           .set_name("attention backward")
-                           .set_attn_scale(static_cast<float>(shape_.scale))
-                           .set_causal_mask(true)
-                           .set_padding_mask(true)
-                           .set_seq_len_q(seen)
-                           .set_seq_len_kv(seen);
+  const auto sdpa = options<fe::graph::SDPA_backward_attributes>("attention backward");
   auto [dq, dk, dv] = graph_.sdpa_backward(
       rows("q", kQ, shape_.query_heads, d, d, shape_.in_stride),
       rows("k", kK, shape_.kv_heads, d, d, shape_.in_stride),
       rows("v", kV, shape_.kv_heads, d, d, shape_.in_stride),
       rows("out", kOut, shape_.query_heads, d, d, shape_.out_stride),
-      rows("dout", kDout, shape_.query_heads, d, d, shape_.dout_stride), stats, options);
+      rows("dout", kDout, shape_.query_heads, d, d, shape_.dout_stride), stats, sdpa);
   dq->set_output(true).set_uid(kDq);
   describe(dq, shape_.query_heads, d, d, shape_.query_heads * d);
   dk->set_output(true).set_uid(kDk);

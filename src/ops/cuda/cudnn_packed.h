@@ -19,8 +19,9 @@ struct PackedGradients {
   at::Tensor dv;
 };
 
-/// Causal attention inside each document of the calls, on views [1, heads, T, d] of a 16-bit matrix [T, ·] of heads that lie
-/// side by side; heads of whole 16-byte pieces. `out` [T, nq, d] may have any row stride. Returns lse [T, nq] fp32. SystemError when cuDNN has no kernel.
+/// Causal attention inside each document of the calls, on views [1, heads, T, d] of a 16-bit matrix [T, ·] of heads that
+/// lie side by side; heads of whole 16-byte pieces. `out` [T, nq, d] may have any row stride. Returns lse [T, nq] fp32.
+/// SystemError when cuDNN has no kernel.
 at::Tensor cudnn_packed_forward(const AttentionOperands& in, std::span<const AttentionCall> calls,
                                 double scale, const at::Tensor& out);
 

@@ -122,6 +122,22 @@ TEST_P(CudaAttention, ReadsNothingBehindTheRow) {
   }
 }
 
+/// A row of a case on the GPU, the same every time.
+struct RandomRow {
+  std::vector<std::int32_t> cu_seqlens;
+  at::Tensor qkv;
+  at::Tensor dout;
+};
+RandomRow random_row(const Case& test) {
+  at::manual_seed(1);
+  const auto options = at::device(at::kCUDA).dtype(at::kBFloat16);
+  std::vector<std::int32_t> cu = borders(test.lengths);
+  const std::int64_t tokens = cu.back();
+  return {std::move(cu),
+          at::randn({tokens, (test.query_heads + 2 * test.kv_heads) * test.head_dim}, options),
+          at::randn({tokens, test.query_heads * test.head_dim}, options)};
+}
+
 /// libtorch's switch, as --deterministic true sets it.
 class Deterministic {
  public:
@@ -134,13 +150,8 @@ class Deterministic {
 TEST_P(CudaAttention, RepeatsItsBitsWhenDeterministic) {
   const Case& test = GetParam();
   const Deterministic deterministic;
-  at::manual_seed(1);
   const AttentionShape shape = shape_of(test);
-  const std::vector<std::int32_t> cu = borders(test.lengths);
-  const at::Tensor qkv =
-      at::randn({cu.back(), (test.query_heads + 2 * test.kv_heads) * test.head_dim},
-                at::device(at::kCUDA).dtype(at::kBFloat16));
-  const at::Tensor dout = at::randn({cu.back(), test.query_heads * test.head_dim}, qkv.options());
+  const auto [cu, qkv, dout] = random_row(test);
   const AttentionOutput made = attention_forward(qkv, shape, cu);
   const at::Tensor gradient = attention_backward(dout, qkv, made, shape, cu);
   for (int round = 0; round < 20; ++round) {
@@ -154,13 +165,8 @@ TEST_P(CudaAttention, WritesGradientsOverItsInputs) {
   const Deterministic deterministic;  // bits can be compared
   for (const bool cudnn : {false, true}) {
     at::globalContext().setDeterministicAlgorithms(!cudnn, false);
-    at::manual_seed(1);
     const AttentionShape shape = shape_of(test);
-    const std::vector<std::int32_t> cu = borders(test.lengths);
-    const at::Tensor qkv =
-        at::randn({cu.back(), (test.query_heads + 2 * test.kv_heads) * test.head_dim},
-                  at::device(at::kCUDA).dtype(at::kBFloat16));
-    const at::Tensor dout = at::randn({cu.back(), test.query_heads * test.head_dim}, qkv.options());
+    const auto [cu, qkv, dout] = random_row(test);
     const AttentionOutput made = attention_forward(qkv, shape, cu);
     const at::Tensor want = attention_backward(dout, qkv, made, shape, cu);
     const at::Tensor over = qkv.clone();
