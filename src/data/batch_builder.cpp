@@ -48,26 +48,43 @@ std::int64_t count_targets(const TokenStore& store, std::span<const std::int64_t
   return targets;
 }
 
-std::int64_t count_targets(const TokenStore& store, const StepPlan& plan) {
-  std::int64_t targets = 0;
+namespace {
+
+/// Calls `use` for every sample of the step, those of all groups and micro-batches.
+template <typename Use>
+void for_samples(const StepPlan& plan, const Use& use) {
   for (const auto& groups : plan.micros) {
     for (const SampleList& samples : groups) {
-      targets += count_targets(store, samples);
+      for (const std::int64_t sample : samples) {
+        use(sample);
+      }
     }
   }
+}
+
+}  // namespace
+
+std::int64_t count_targets(const TokenStore& store, const StepPlan& plan) {
+  std::int64_t targets = 0;
+  for_samples(plan, [&](std::int64_t sample) { targets += store.num_targets(sample); });
   return targets;
 }
 
 std::int64_t count_tokens(const TokenStore& store, const StepPlan& plan) {
   std::int64_t tokens = 0;
-  for (const auto& groups : plan.micros) {
-    for (const SampleList& samples : groups) {
-      for (const std::int64_t sample : samples) {
-        tokens += store.length(sample);
-      }
-    }
-  }
+  for_samples(plan, [&](std::int64_t sample) { tokens += store.length(sample); });
   return tokens;
+}
+
+double attended_length(const TokenStore& store, const StepPlan& plan) {
+  double tokens = 0;
+  double squares = 0;
+  for_samples(plan, [&](std::int64_t sample) {
+    const auto length = static_cast<double>(store.length(sample));
+    tokens += length;
+    squares += length * length;
+  });
+  return tokens > 0 ? squares / tokens : 0;
 }
 
 }  // namespace longhaul::data

@@ -25,4 +25,7 @@ std::int64_t count_targets(const TokenStore& store, const StepPlan& plan);
 /// Tokens of the whole step over all groups and micro-batches.
 std::int64_t count_tokens(const TokenStore& store, const StepPlan& plan);
 
+/// Σ len² / Σ len of the step's documents; 0 without tokens.
+double attended_length(const TokenStore& store, const StepPlan& plan);
+
 }  // namespace longhaul::data

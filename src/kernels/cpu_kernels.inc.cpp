@@ -365,9 +365,8 @@ void adamw(const AdamW& a, Stream) {
 
 /// Uniform in [0, 1) with 24 bits for (seed, row, column).
 inline float counter_uniform(std::uint64_t row_mix, std::int64_t column) {
-  const std::uint64_t word =
-      mix(row_mix + static_cast<std::uint64_t>(column) * 0x9E3779B97F4A7C15ULL);
-  return static_cast<float>(static_cast<std::int32_t>(word >> 40)) * 0x1.0p-24F;
+  const std::uint32_t bits = column_bits(pair_word(row_mix, column >> 1), column);
+  return static_cast<float>(static_cast<std::int32_t>(bits)) * 0x1.0p-24F;
 }
 
 void dropout(const Dropout& a, Stream) {

@@ -14,4 +14,14 @@ static constexpr std::uint64_t mix(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
+/// The two columns 2·pair and 2·pair + 1 of a row; `row_mix` = mix(row key ^ mix(seed key)).
+static constexpr std::uint64_t pair_word(std::uint64_t row_mix, std::int64_t pair) {
+  return mix(row_mix + static_cast<std::uint64_t>(pair) * 0x9E3779B97F4A7C15ULL);
+}
+
+/// 24 random bits for a column, of its pair's word.
+static constexpr std::uint32_t column_bits(std::uint64_t word, std::int64_t column) {
+  return static_cast<std::uint32_t>((column & 1) == 0 ? word : word >> 32) >> 8;
+}
+
 }  // namespace longhaul::kernels

@@ -77,17 +77,8 @@ double rerun_factor(const MemoryPlan& memory) {
 
 /// From the one rate that is assumed of a CPU's thread.
 double cpu_step_seconds(const RunPlanRequest& request, const MemoryPlan& memory) {
-  std::int64_t lora = 0;
-  bool base_trained = false;
-  for (const config::ParamSpec& spec : request.registry) {
-    const bool adapter =
-        spec.kind == config::ParamKind::kLoraA || spec.kind == config::ParamKind::kLoraB;
-    lora += adapter ? spec.num_elements() : 0;
-    base_trained = base_trained || (spec.trainable && !spec.in_adapter);
-  }
   const double flops = metrics::flops_per_token(
-      model_sizes(*request.model), {.lora_weights = lora, .base_is_trained = base_trained},
-      request.data.attended_length);
+      model_sizes(*request.model), training_kind(request.registry), request.data.attended_length);
   const double rate = request.device.flops_per_s *
                       static_cast<double>(request.config->mesh.ranks()) / rerun_factor(memory);
   return static_cast<double>(request.data.step_tokens) * flops / rate;
@@ -255,6 +246,17 @@ metrics::ModelSizes model_sizes(const config::ModelConfig& model) {
           .head_dim = model.head_dim,
           .intermediate = model.intermediate_size,
           .vocabulary = model.vocab_size};
+}
+
+metrics::TrainingKind training_kind(std::span<const config::ParamSpec> registry) {
+  metrics::TrainingKind kind;
+  for (const config::ParamSpec& spec : registry) {
+    const bool adapter =
+        spec.kind == config::ParamKind::kLoraA || spec.kind == config::ParamKind::kLoraB;
+    kind.lora_weights += adapter ? spec.num_elements() : 0;
+    kind.base_is_trained = kind.base_is_trained || (spec.trainable && !spec.in_adapter);
+  }
+  return kind;
 }
 
 std::string rank_heads_text(const config::ModelConfig& model, std::int64_t sp) {

@@ -70,6 +70,8 @@ RunPlan make_run_plan(const RunPlanRequest& request);
 
 /// The sizes that FLOPs are counted from.
 metrics::ModelSizes model_sizes(const config::ModelConfig& model);
+/// What of these parameters is trained; the LM head works on every row.
+metrics::TrainingKind training_kind(std::span<const config::ParamSpec> registry);
 /// "1.37 GB" (1e9 bytes).
 std::string gigabytes(std::int64_t bytes);
 /// Bytes of the optimizer's moments, and their type when it is not the usual one: "1.37 GB (bfloat16

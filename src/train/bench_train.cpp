@@ -257,9 +257,7 @@ TrainMeasurement TrainBench::measure(const TrainPoint& point, const MeasuringHoo
                           .attended_length = metrics::attended_length(documents)};
   result.flops_per_token =
       metrics::flops_per_token(plan::model_sizes(model_),
-                               {.lora_weights = tuning_.full ? 0 : parameters_.trainable_elements(),
-                                .base_is_trained = tuning_.full},
-                               result.attended_length);
+                               plan::training_kind(parameters_.registry()), result.attended_length);
   exchange_.release_staging();  // of a longer row
   reset_weights();
   result.plan = plan_for(point, result.attended_length);

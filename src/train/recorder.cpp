@@ -31,7 +31,8 @@ void Recorder::step(const StepNote& note) {
                .seconds = note.seconds,
                .comm_wait_s = outcome.comm_wait_s,
                .comm_bytes = outcome.comm_bytes,
-               .comm_busy_s = outcome.comm_busy_s});
+               .comm_busy_s = outcome.comm_busy_s,
+               .model_flops = model_flops(outcome)});
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
   const std::int64_t done = note.global_step - options_.start_step;
   const double remaining =
@@ -62,6 +63,15 @@ void Recorder::step(const StepNote& note) {
   if (options_.progress) {
     options_.progress(progress, note.is_logged);
   }
+}
+
+/// The LM head works on target rows alone.
+double Recorder::model_flops(const StepOutcome& outcome) const {
+  const auto tokens = static_cast<double>(outcome.tokens);
+  metrics::TrainingKind kind = options_.kind;
+  kind.lm_head_share =
+      outcome.tokens > 0 ? static_cast<double>(outcome.target_tokens) / tokens : 0.0;
+  return tokens * metrics::flops_per_token(options_.sizes, kind, outcome.attended_length);
 }
 
 /// On a GPU its tensors', on the CPU those of the whole process.

@@ -16,6 +16,7 @@
 #include "metrics/jsonl_writer.h"
 #include "metrics/log_window.h"
 #include "metrics/progress.h"
+#include "metrics/rates.h"
 #include "metrics/step_record.h"
 #include "metrics/tensorboard_writer.h"
 #include "train/train_step.h"
@@ -31,6 +32,8 @@ struct RecorderOptions {
   std::filesystem::path run_folder;
   bool tensorboard = true;
   metrics::WindowConstants window;
+  metrics::ModelSizes sizes;
+  metrics::TrainingKind kind{};  // lm_head_share is each step's own
   std::int64_t max_steps = 0;
   std::int64_t start_step = 0;
   ProgressSink progress;
@@ -59,6 +62,7 @@ class Recorder {
 
  private:
   [[nodiscard]] std::uint64_t peak_bytes() const;
+  [[nodiscard]] double model_flops(const StepOutcome& outcome) const;
 
   RecorderOptions options_;
   std::vector<HistoryEntry> log_history_;

@@ -16,10 +16,13 @@
 #include "dist/ulysses.h"
 #include "model/decoder_model.h"
 #include "model/loader.h"
+#include "ops/backend.h"
 #include "ops/cuda_library.h"
 #include "ops/memory.h"
 #include "ops/scalar_type.h"
+#include "plan/device.h"
 #include "plan/memory_plan.h"
+#include "plan/run_plan.h"
 #include "train/checkpoint_files.h"
 #include "train/out_of_memory.h"
 #include "train/rank_agreement.h"
@@ -215,15 +218,19 @@ class Run {
         std::find(config_.output.report_to.begin(), config_.output.report_to.end(),
                   "tensorboard") != config_.output.report_to.end();
     recorder_ = std::make_unique<Recorder>(
-        RecorderOptions{.device = device_,
-                        .run_folder = run_folder_,
-                        .tensorboard = tensorboard,
-                        .window = {.num_devices = config_.mesh.ranks(),
-                                   .sp = config_.mesh.sp,
-                                   .dp = config_.mesh.dp},
-                        .max_steps = schedule_->total_steps(),
-                        .start_step = start_step,
-                        .progress = surroundings_.progress},
+        RecorderOptions{
+            .device = device_,
+            .run_folder = run_folder_,
+            .tensorboard = tensorboard,
+            .window = {.num_devices = config_.mesh.ranks(),
+                       .sp = config_.mesh.sp,
+                       .dp = config_.mesh.dp,
+                       .peak_flops = plan::peak_flops_of(ops::backend_of(device_).identity().name)},
+            .sizes = plan::model_sizes(model_config_),
+            .kind = plan::training_kind(parameters_->registry()),
+            .max_steps = schedule_->total_steps(),
+            .start_step = start_step,
+            .progress = surroundings_.progress},
         resumed_state_ ? resumed_state_->log_history : std::vector<HistoryEntry>{});
   }
 

@@ -23,8 +23,9 @@ struct StepOutcome {
   std::int64_t tokens = 0;
   std::int64_t target_tokens = 0;
   std::int64_t correct_tokens = 0;
-  double comm_wait_s = 0;  // mean over ranks
-  double comm_bytes = 0;   // sent by one rank in exchanges, mean over ranks
+  double attended_length = 0;  // metrics/rates.h
+  double comm_wait_s = 0;      // mean over ranks
+  double comm_bytes = 0;       // sent by one rank in exchanges, mean over ranks
   double comm_busy_s = 0;
   std::int64_t stop_signal =
       0;  // largest signal that any rank was asked to stop by; agreed by all ranks

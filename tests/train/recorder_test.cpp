@@ -74,6 +74,34 @@ TEST(Recorder, ALogLineCoversTheStepsSinceTheOneBefore) {
   EXPECT_GT(log.steps[1].host_memory_gib, 0);
 }
 
+/// Two steps of 0.5 s on two devices: tokens · (4·N + 6·N_lora + 6·L·Hq·d·s), N by hand, the LM head on a tenth of the rows.
+TEST(Recorder, TellsTheShareOfAKnownDevicesPeak) {
+  const test::ScratchFolder folder;
+  RecorderOptions options = options_for(folder.path());
+  options.window.peak_flops = 1e9;
+  options.sizes = {.num_layers = 2,
+                   .hidden = 8,
+                   .num_query_heads = 2,
+                   .num_kv_heads = 1,
+                   .head_dim = 4,
+                   .intermediate = 16,
+                   .vocabulary = 100};
+  options.kind = {.lora_weights = 50};
+  Recorder recorder(options, {});
+  StepNote first = note(1, 4.0, false);
+  first.outcome.attended_length = 30;
+  StepNote second = note(2, 3.0, true);
+  second.outcome.attended_length = 60;
+  recorder.step(first);
+  recorder.step(second);
+  const double layers = 2 * (8 * 16 + 8 * 8 + 3 * 8 * 16);
+  const double products = 4 * (layers + 0.1 * 800) + 6 * 50;
+  const double flops = 100 * (products + 96 * 30) + 200 * (products + 96 * 60);
+  const metrics::RunLog log = metrics::read_log(folder / "logging.jsonl");
+  ASSERT_TRUE(log.steps.at(0).mfu.has_value());
+  EXPECT_DOUBLE_EQ(*log.steps[0].mfu, flops / 2 / 1.0 / 1e9);
+}
+
 TEST(Recorder, LinesAreThereBeforeTheRunEnds) {
   const test::ScratchFolder folder;
   Recorder recorder(options_for(folder.path()), {});

@@ -1,12 +1,27 @@
 // Dropout and uniform noise: element (row, column) is drawn by its counter, never by the thread.
 #include <cmath>
 
-#include "kernels/cuda/counter_random.h"
 #include "kernels/cuda/kernels.cuh"
 #include "kernels/cuda/row_map.cuh"
+#include "kernels/mix.h"
 
 namespace longhaul::kernels::cuda {
 namespace {
+
+/// The random bits of N columns from an even one on, or of one column.
+template <int N>
+__device__ void draw_bits(std::uint64_t row_mix, std::int64_t column, std::uint32_t (&bits)[N]) {
+  if constexpr (N == 1) {
+    bits[0] = column_bits(pair_word(row_mix, column >> 1), column);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+      const std::uint64_t word = pair_word(row_mix, (column + i) >> 1);
+      bits[i] = column_bits(word, 0);
+      bits[i + 1] = column_bits(word, 1);
+    }
+  }
+}
 
 template <typename T, int N, bool kAdd>
 struct DropoutBody {
@@ -33,11 +48,12 @@ struct DropoutBody {
   __device__ void finish(std::int64_t row, std::uint32_t item, const Values& in) const {
     const std::uint64_t row_mix = mix(in.row_key ^ seed_mix);
     const std::int64_t column = std::int64_t{item} * N;
+    std::uint32_t bits[N];
+    draw_bits(row_mix, a.first_column + column, bits);
     float out[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const bool kept = counter_bits(row_mix, a.first_column + column + i) >= threshold;
-      out[i] = kept ? in.x[i] * factor : 0.0F;
+      out[i] = bits[i] >= threshold ? in.x[i] * factor : 0.0F;
       if constexpr (kAdd) {
         out[i] += in.y[i];
       }
@@ -64,10 +80,12 @@ struct NoiseBody {
   __device__ void finish(std::int64_t row, std::uint32_t item, const Values& in) const {
     const std::uint64_t row_mix = mix(in.row_key ^ seed_mix);
     const std::int64_t column = std::int64_t{item} * N;
+    std::uint32_t bits[N];
+    draw_bits(row_mix, column, bits);
     float out[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float unit = static_cast<float>(counter_bits(row_mix, column + i)) * 0x1.0p-23F - 1.0F;
+      const float unit = static_cast<float>(bits[i]) * 0x1.0p-23F - 1.0F;
       out[i] = fmaf(unit, in.magnitude, in.x[i]);
     }
     store_vector(static_cast<T*>(a.x) + row * a.pitch + column, to_vector<T>(out));
@@ -81,7 +99,9 @@ void run_dropout(const Dropout& a, Stream stream) {
       static_cast<std::uint32_t>(std::ceil(static_cast<double>(a.probability) * 0x1.0p24));
   const float factor = 1.0F / (1.0F - a.probability);
   constexpr int N = kPack<T>;
-  if (a.width % N == 0 && rows_aligned({{a.x, a.x_pitch}, {a.y, a.y_pitch}}, a.rows, sizeof(T))) {
+  const bool whole_pairs = a.first_column % 2 == 0;
+  if (whole_pairs && a.width % N == 0 &&
+      rows_aligned({{a.x, a.x_pitch}, {a.y, a.y_pitch}}, a.rows, sizeof(T))) {
     map_rows<2>("dropout", DropoutBody<T, N, kAdd>{a, seed_mix, threshold, factor}, a.rows,
                 a.width / N, stream);
   } else {
