@@ -224,6 +224,34 @@ void bench_random(std::int64_t rows) {
   });
 }
 
+/// Bytes of one pass over x; the narrow matrices are left out.
+void bench_masked_products(std::int64_t rows, std::int64_t width, std::int64_t rank) {
+  const Buffer<Half> x(rows * width);
+  const Buffer<Half> u(rows * rank);
+  const Buffer<Half> a(rank * width);
+  const Buffer<float> da(rank * width, 0);
+  const Buffer<std::uint64_t> keys(rows);
+  MaskedProduct call{.x = x.get(),
+                     .x_pitch = width,
+                     .u = u.get(),
+                     .u_pitch = rank,
+                     .a = a.get(),
+                     .a_pitch = width,
+                     .row_keys = keys.get(),
+                     .seed_key = 1,
+                     .rows = rows,
+                     .width = width,
+                     .rank = rank,
+                     .probability = 0.05F};
+  report("masked_product", rows, width, bytes_of(rows, width, 1),
+         [&] { cuda_kernels().masked_product(call, nullptr); });
+  report("masked_x_gradient", rows, width, bytes_of(rows, width, 2),
+         [&] { cuda_kernels().masked_x_gradient(call, nullptr); });
+  call.a = da.get();
+  report("masked_a_gradient", rows, width, bytes_of(rows, width, 1),
+         [&] { cuda_kernels().masked_a_gradient(call, nullptr); });
+}
+
 void bench_embedding(std::int64_t rows) {
   const Buffer<Half> table(kVocab * kHidden);
   const Buffer<float> dtable(kVocab * kHidden, 0);
@@ -290,6 +318,9 @@ void bench_all() {
     bench_copy_heads(rows, 4);
     bench_swiglu(rows);
     bench_random(rows);
+    bench_masked_products(rows, kHidden, 48);
+    bench_masked_products(rows, kHidden, 32);
+    bench_masked_products(rows, kFfn, 16);
     bench_embedding(rows);
   }
   bench_cross_entropy();

@@ -195,6 +195,26 @@ struct Dropout {
   bool add = false;
 };
 
+/// LoRA's narrow products of an input under dropout, without a masked copy of it; u = drop(x)·aᵀ and its adjoints.
+/// bfloat16, summed in fp32; drop() and its counters as Dropout.
+struct MaskedProduct {
+  void* x = nullptr;  // [rows, width]
+  std::int64_t x_pitch = 0;
+  void* u = nullptr;  // [rows, rank]
+  std::int64_t u_pitch = 0;
+  void* a = nullptr;  // [rank, width]
+  std::int64_t a_pitch = 0;
+  const std::uint64_t* row_keys = nullptr;
+  std::uint64_t seed_key = 0;
+  std::int64_t first_column = 0;
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  std::int64_t rank = 0;
+  float probability = 0;
+};
+/// Shapes that they take; whether the rows lie on 16-byte borders is asked of all three matrices.
+bool takes_masked_product(const MaskedProduct& a);
+
 /// x += uniform(−1, 1) · magnitude[row], element (row, column) drawn by the counter (row_keys[row],
 /// column).
 struct UniformNoise {
@@ -242,6 +262,10 @@ struct KernelTable {
   void (*cross_entropy)(const CrossEntropy&, Stream) = nullptr;
   void (*adamw)(const AdamW&, Stream) = nullptr;
   void (*dropout)(const Dropout&, Stream) = nullptr;
+  /// u = drop(x)·aᵀ; a (fp32) += uᵀ·drop(x); x += drop(u·a). Absent on the CPU, where masked copies go to the BLAS.
+  void (*masked_product)(const MaskedProduct&, Stream) = nullptr;
+  void (*masked_a_gradient)(const MaskedProduct&, Stream) = nullptr;
+  void (*masked_x_gradient)(const MaskedProduct&, Stream) = nullptr;
   void (*uniform_noise)(const UniformNoise&, Stream) = nullptr;
   void (*embedding_gather)(const EmbeddingGather&, Stream) = nullptr;
   void (*embedding_scatter)(const EmbeddingScatter&, Stream) = nullptr;

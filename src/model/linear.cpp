@@ -88,9 +88,7 @@ at::Tensor SeparateLinear::lora_input(const at::Tensor& x_SK, const LoraDropout&
     return {};
   }
   at::Tensor u = at::empty({x_SK.size(0), lora_columns()}, x_SK.options());
-  masked_rows(x_SK, dropout, 0, [&](config::Range rows, const at::Tensor& x) {
-    ops::linear(x, lora_a_, at::Tensor(), of_rows(u, rows));
-  });
+  multiply_by_a(x_SK, lora_a_, dropout, u);
   return u;
 }
 

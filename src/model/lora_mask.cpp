@@ -1,11 +1,13 @@
 #include "model/lora_mask.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "config/kernel_memory.h"
 #include "model/row_parts.h"
+#include "ops/masked_products.h"
 #include "ops/matmul.h"
 
 namespace longhaul::model {
@@ -42,10 +44,39 @@ void masked_rows(const at::Tensor& x_SK, const LoraDropout& dropout, std::int64_
   });
 }
 
+void multiply_by_a(const at::Tensor& x_SK, const at::Tensor& a_RK, const LoraDropout& dropout,
+                   const at::Tensor& u_SR) {
+  if (dropout && ops::masked_product(x_SK, a_RK, *dropout, u_SR)) {
+    return;
+  }
+  masked_rows(x_SK, dropout, 0, [&](config::Range rows, const at::Tensor& x) {
+    ops::linear(x, a_RK, at::Tensor(), of_rows(u_SR, rows));
+  });
+}
+
+void for_a_gradient(const at::Tensor& du_SR, const at::Tensor& x_SK, const LoraDropout& dropout,
+                    std::int64_t first_column,
+                    const std::function<void(const at::Tensor& da_RK)>& add) {
+  if (dropout && !x_SK.is_cpu()) {
+    const at::Tensor da =
+        at::zeros({du_SR.size(1), x_SK.size(1)}, x_SK.options().dtype(at::kFloat));
+    if (ops::masked_a_gradient(du_SR, x_SK, *dropout, first_column, da)) {
+      add(da);
+      return;
+    }
+  }
+  masked_rows(x_SK, dropout, first_column, [&](config::Range rows, const at::Tensor& x) {
+    add(ops::transposed_product(of_rows(du_SR, rows), x));
+  });
+}
+
 void add_through_a(const at::Tensor& du_SR, const at::Tensor& a_RK, const LoraDropout& dropout,
                    const at::Tensor& dx_SK) {
   if (!dropout) {
     ops::product_accumulate(du_SR, a_RK, 1, dx_SK);
+    return;
+  }
+  if (ops::masked_x_gradient(du_SR, a_RK, *dropout, dx_SK)) {
     return;
   }
   for_rows(dx_SK, dx_SK.size(1), [&](config::Range rows, const at::Tensor& through_a) {

@@ -28,7 +28,7 @@ void SlabLinear::forward(const at::Tensor& x_SK, const LoraDropout& dropout, con
     u.narrow(1, 0, lora_columns()).copy_(u_SR);
     u.narrow(1, lora_columns(), slab_.room - lora_columns()).zero_();
   } else {
-    multiply_a(x_SK, dropout, u);
+    multiply_by_a(x_SK, a(), dropout, u);
     u_SR = u.narrow(1, 0, lora_columns()).clone();  // a view would keep all of x alive
   }
   ops::linear(wide, slab_.matrix.narrow(0, 0, slab_.outputs), bias_, y_SN);
@@ -38,16 +38,9 @@ at::Tensor SlabLinear::a() const {
   return slab_.matrix.narrow(0, slab_.outputs, slab_.room).narrow(1, 0, slab_.inputs);
 }
 
-void SlabLinear::multiply_a(const at::Tensor& x_SK, const LoraDropout& dropout,
-                            const at::Tensor& u) const {
-  masked_rows(x_SK, dropout, 0, [&](config::Range rows, const at::Tensor& x) {
-    ops::linear(x, a(), at::Tensor(), of_rows(u, rows));
-  });
-}
-
 at::Tensor SlabLinear::lora_input(const at::Tensor& x_SK, const LoraDropout& dropout) const {
   const at::Tensor u = ops::with_room(x_SK, slab_.room).narrow(1, slab_.inputs, slab_.room);
-  multiply_a(x_SK, dropout, u);
+  multiply_by_a(x_SK, a(), dropout, u);
   return u.narrow(1, 0, lora_columns()).clone();
 }
 
@@ -61,16 +54,16 @@ at::Tensor SlabLinear::lora_gradient(const at::Tensor& dy_SN) const {
 
 void SlabLinear::input_gradient(const at::Tensor& dy_SN, const at::Tensor& du_SR,
                                 const LoraDropout& dropout, const at::Tensor& dx_SK) const {
-  if (dropout) {  // the mask is on what comes through A alone
-    ops::product(dy_SN, slab_.matrix.narrow(0, 0, slab_.outputs).narrow(1, 0, slab_.inputs), 1,
-                 dx_SK);
-    add_through_a(du_SR, a().narrow(0, 0, lora_columns()), dropout, dx_SK);
-    return;
-  }
   // du stands behind dy, or behind the copy of it that lora_gradient made.
   const at::Tensor wide =
       du_SR.as_strided({du_SR.size(0), slab_.outputs + slab_.room}, {du_SR.stride(0), 1},
                        du_SR.storage_offset() - slab_.outputs);
+  if (dropout) {  // the mask is on what comes through A alone
+    ops::product(dy_SN, slab_.matrix.narrow(0, 0, slab_.outputs).narrow(1, 0, slab_.inputs), 1,
+                 dx_SK);
+    add_through_a(wide.narrow(1, slab_.outputs, slab_.room), a(), dropout, dx_SK);
+    return;
+  }
   ops::product(wide, slab_.matrix.narrow(1, 0, slab_.inputs), 1, dx_SK);
 }
 
@@ -82,13 +75,12 @@ void SlabLinear::output_side_gradients(const at::Tensor& dy_SN, const at::Tensor
 void SlabLinear::lora_a_gradient(const at::Tensor& du_SR, const at::Tensor& x_SK,
                                  const LoraDropout& dropout, std::int64_t first_column,
                                  GradSink& sink) const {
-  masked_rows(x_SK, dropout, first_column, [&](config::Range rows, const at::Tensor& x) {
-    // One product for all members, so that x is read once.
-    const at::Tensor all = ops::transposed_product(of_rows(du_SR, rows), x);
+  // One product for all members, so that x is read once.
+  for_a_gradient(du_SR, x_SK, dropout, first_column, [&](const at::Tensor& all) {
     for (const LinearMember& member : members_) {
       if (member.lora_columns.size() > 0) {
         sink.accumulator(member.lora_a_param)
-            .narrow(1, first_column, x.size(1))
+            .narrow(1, first_column, all.size(1))
             .add_(all.narrow(0, member.lora_columns.begin, member.lora_columns.size()));
       }
     }

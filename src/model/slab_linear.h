@@ -47,8 +47,6 @@ class SlabLinear final : public Linear {
  private:
   /// A [room, K], zeros below the adapters' rows.
   [[nodiscard]] at::Tensor a() const;
-  /// u [S, room] = drop(x)·Aᵀ.
-  void multiply_a(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& u) const;
 
   Slab slab_;
   at::Tensor bias_;

@@ -25,6 +25,12 @@ void cross_entropy(const CrossEntropy& a, Stream stream);
 void adamw(const AdamW& a, Stream stream);
 /// The same mask as on the CPU.
 void dropout(const Dropout& a, Stream stream);
+/// A block for each 32 rows; order of its sums: by width alone.
+void masked_product(const MaskedProduct& a, Stream stream);
+/// Partial sums lie in scratch memory: at most 32 times a; their order depends on the shape alone.
+void masked_a_gradient(const MaskedProduct& a, Stream stream);
+/// Every element of x by one thread.
+void masked_x_gradient(const MaskedProduct& a, Stream stream);
 /// The same numbers as on the CPU.
 void uniform_noise(const UniformNoise& a, Stream stream);
 /// Copies bits.
