@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 PEAK_FLOPS = 989e12
 
 
-def make_model(rank):
+def make_model(rank, dropout):
     apply_liger_kernel_to_qwen2()
     config = Qwen2Config(hidden_size=3584, num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4,
                          intermediate_size=18944, vocab_size=152064, max_position_embeddings=1 << 20,
@@ -30,8 +30,8 @@ def make_model(rank):
     torch.set_default_dtype(torch.bfloat16)
     with torch.device("cuda"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa")
-    model = get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear"),
-                           autocast_adapter_dtype=False)
+    model = get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=dropout,
+                                              target_modules="all-linear"), autocast_adapter_dtype=False)
     model.enable_input_require_grads()
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.config.use_cache = False
@@ -71,8 +71,9 @@ def main():
     parser.add_argument("--tokens", type=int, nargs="+", default=[4096])
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--lora_dropout", type=float, default=0.0)
     words = parser.parse_args()
-    model = make_model(words.rank)
+    model = make_model(words.rank, words.lora_dropout)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-4, fused=True)
     for tokens in words.tokens:

@@ -5,7 +5,8 @@
 
 namespace longhaul::config {
 
-/// Most bytes of a masked copy of an adapter's input under LoRA dropout; one of at least a row.
+/// Most bytes of a masked copy of an adapter's input under LoRA dropout; one of at least a row. What kernels take that mask
+/// without a copy lies below this.
 constexpr std::int64_t kMaskedBytes = std::int64_t{128} << 20;
 
 /// FlashAttention-2's backward pass works in memory for so many rows more than each document has.

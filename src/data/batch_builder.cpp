@@ -6,6 +6,21 @@
 #include "base/error.h"
 
 namespace longhaul::data {
+namespace {
+
+/// Calls `use` for every sample of the step, those of all groups and micro-batches.
+template <typename Use>
+void for_samples(const StepPlan& plan, const Use& use) {
+  for (const auto& groups : plan.micros) {
+    for (const SampleList& samples : groups) {
+      for (const std::int64_t sample : samples) {
+        use(sample);
+      }
+    }
+  }
+}
+
+}  // namespace
 
 std::int64_t PackedBatch::num_targets() const {
   return std::count_if(labels.begin(), labels.end(),
@@ -48,22 +63,6 @@ std::int64_t count_targets(const TokenStore& store, std::span<const std::int64_t
   return targets;
 }
 
-namespace {
-
-/// Calls `use` for every sample of the step, those of all groups and micro-batches.
-template <typename Use>
-void for_samples(const StepPlan& plan, const Use& use) {
-  for (const auto& groups : plan.micros) {
-    for (const SampleList& samples : groups) {
-      for (const std::int64_t sample : samples) {
-        use(sample);
-      }
-    }
-  }
-}
-
-}  // namespace
-
 std::int64_t count_targets(const TokenStore& store, const StepPlan& plan) {
   std::int64_t targets = 0;
   for_samples(plan, [&](std::int64_t sample) { targets += store.num_targets(sample); });
@@ -76,15 +75,10 @@ std::int64_t count_tokens(const TokenStore& store, const StepPlan& plan) {
   return tokens;
 }
 
-double attended_length(const TokenStore& store, const StepPlan& plan) {
-  double tokens = 0;
-  double squares = 0;
-  for_samples(plan, [&](std::int64_t sample) {
-    const auto length = static_cast<double>(store.length(sample));
-    tokens += length;
-    squares += length * length;
-  });
-  return tokens > 0 ? squares / tokens : 0;
+std::vector<std::int64_t> document_lengths(const TokenStore& store, const StepPlan& plan) {
+  std::vector<std::int64_t> lengths;
+  for_samples(plan, [&](std::int64_t sample) { lengths.push_back(store.length(sample)); });
+  return lengths;
 }
 
 }  // namespace longhaul::data

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "data/batch.h"
 #include "data/schedule.h"
@@ -25,7 +26,7 @@ std::int64_t count_targets(const TokenStore& store, const StepPlan& plan);
 /// Tokens of the whole step over all groups and micro-batches.
 std::int64_t count_tokens(const TokenStore& store, const StepPlan& plan);
 
-/// Σ len² / Σ len of the step's documents; 0 without tokens.
-double attended_length(const TokenStore& store, const StepPlan& plan);
+/// Lengths of the whole step's documents, those of all groups and micro-batches.
+std::vector<std::int64_t> document_lengths(const TokenStore& store, const StepPlan& plan);
 
 }  // namespace longhaul::data

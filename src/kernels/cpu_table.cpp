@@ -46,18 +46,6 @@ const Choice& choice() {
 
 }  // namespace
 
-bool takes_masked_product(const MaskedProduct& a) {
-  constexpr std::int64_t kStrip = 64;
-  constexpr std::int64_t kPack = 8;  // elements of 16 bytes
-  constexpr std::int64_t kMostRank = 64;
-  const auto is_aligned = [](const void* data, std::int64_t pitch) {
-    return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && pitch % kPack == 0;
-  };
-  return a.width % kStrip == 0 && a.rank > 0 && a.rank % kPack == 0 && a.rank <= kMostRank &&
-         a.first_column % 2 == 0 && is_aligned(a.x, a.x_pitch) && is_aligned(a.u, a.u_pitch) &&
-         is_aligned(a.a, a.a_pitch);
-}
-
 const KernelTable& cpu_kernels() { return choice().table; }
 const char* cpu_kernels_isa() { return choice().name; }
 

@@ -212,8 +212,20 @@ struct MaskedProduct {
   std::int64_t rank = 0;
   float probability = 0;
 };
-/// Shapes that they take; whether the rows lie on 16-byte borders is asked of all three matrices.
-bool takes_masked_product(const MaskedProduct& a);
+constexpr std::int64_t kMaskedStrip = 64;     // a width is so many columns times a number
+constexpr std::int64_t kMaskedTile = 8;       // a rank is so many times a number
+constexpr std::int64_t kMostMaskedRank = 64;  // at most
+/// Whether there are kernels for this shape: width and rank as above, an even first column, and all rows of the three
+/// matrices on 16-byte borders.
+inline bool takes_masked_product(const MaskedProduct& a) {
+  constexpr std::int64_t kPack = 8;  // elements of 16 bytes
+  const auto is_aligned = [](const void* data, std::int64_t pitch) {
+    return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && pitch % kPack == 0;
+  };
+  return a.width > 0 && a.width % kMaskedStrip == 0 && a.rank > 0 && a.rank % kMaskedTile == 0 &&
+         a.rank <= kMostMaskedRank && a.first_column % 2 == 0 && is_aligned(a.x, a.x_pitch) &&
+         is_aligned(a.u, a.u_pitch) && is_aligned(a.a, a.a_pitch);
+}
 
 /// x += uniform(−1, 1) · magnitude[row], element (row, column) drawn by the counter (row_keys[row],
 /// column).

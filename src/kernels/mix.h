@@ -2,6 +2,7 @@
 // and devices, or a run could not move between them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 namespace longhaul::kernels {
@@ -27,6 +28,11 @@ static constexpr std::uint64_t pair_word(std::uint64_t row_mix, std::int64_t pai
 /// 24 random bits for a column, of its pair's word.
 static constexpr std::uint32_t column_bits(std::uint64_t word, std::int64_t column) {
   return static_cast<std::uint32_t>((column & 1) == 0 ? word : word >> 32) >> 8;
+}
+
+/// Columns are kept from these bits on: bits · 2⁻²⁴ ≥ probability, without rounding.
+static inline std::uint32_t first_kept(float probability) {
+  return static_cast<std::uint32_t>(std::ceil(static_cast<double>(probability) * 0x1.0p24));
 }
 
 }  // namespace longhaul::kernels

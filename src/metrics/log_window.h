@@ -32,7 +32,7 @@ struct WindowConstants {
   std::int64_t num_devices = 1;
   std::int64_t sp = 1;
   std::int64_t dp = 1;
-  /// Peak FLOP/s of one device; absent: mfu is absent (CPU).
+  /// Peak FLOP/s of one device; absent: mfu is absent (the CPU, and GPUs that are not known).
   std::optional<double> peak_flops{};
 };
 

@@ -25,7 +25,7 @@ struct StepRecord {
   std::int64_t target_tokens = 0;
   double tokens_per_second = 0;
   double tokens_per_second_per_device = 0;
-  std::optional<double> mfu{};  // absent on CPU
+  std::optional<double> mfu{};  // absent on the CPU and on GPUs that are not known
   double host_memory_gib = 0;
   double comm_share = 0;
   double comm_gb_per_s = 0;

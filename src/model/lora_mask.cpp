@@ -1,7 +1,6 @@
 #include "model/lora_mask.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -54,14 +53,12 @@ void multiply_by_a(const at::Tensor& x_SK, const at::Tensor& a_RK, const LoraDro
   });
 }
 
-void for_a_gradient(const at::Tensor& du_SR, const at::Tensor& x_SK, const LoraDropout& dropout,
-                    std::int64_t first_column,
-                    const std::function<void(const at::Tensor& da_RK)>& add) {
-  if (dropout && !x_SK.is_cpu()) {
-    const at::Tensor da =
-        at::zeros({du_SR.size(1), x_SK.size(1)}, x_SK.options().dtype(at::kFloat));
-    if (ops::masked_a_gradient(du_SR, x_SK, *dropout, first_column, da)) {
-      add(da);
+void each_a_gradient(const at::Tensor& du_SR, const at::Tensor& x_SK, const LoraDropout& dropout,
+                     std::int64_t first_column,
+                     const std::function<void(const at::Tensor& da_RK)>& add) {
+  if (dropout) {
+    if (const auto da = ops::masked_a_gradient(du_SR, x_SK, *dropout, first_column)) {
+      add(*da);
       return;
     }
   }

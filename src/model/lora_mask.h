@@ -1,5 +1,7 @@
-// Dropout on the input of LoRA adapters: in the products themselves where there are kernels for it (ops/masked_products.h),
-// else some rows at a time, as a masked copy of a whole long row would be as large as the activation itself.
+// Dropout on the input of LoRA adapters: in the products themselves where there are kernels for it
+// (ops/masked_products.h), else some rows at a time, as a masked copy of a whole long row would be as large as the
+// activation itself.
+// Legend: S rows, K columns, R LoRA columns; columns of x are numbered from `first_column` in the mask, else from 0.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,14 +14,14 @@
 
 namespace longhaul::model {
 
-/// u [S, R] = drop(x)·aᵀ for a [R, K].
+/// u [S, R] = drop(x)·Aᵀ for A [R, K].
 void multiply_by_a(const at::Tensor& x_SK, const at::Tensor& a_RK, const LoraDropout& dropout,
                    const at::Tensor& u_SR);
 
-/// duᵀ·drop(x) as fp32 [R, K], in one piece or in several whose sum it is.
-void for_a_gradient(const at::Tensor& du_SR, const at::Tensor& x_SK, const LoraDropout& dropout,
-                    std::int64_t first_column,
-                    const std::function<void(const at::Tensor& da_RK)>& add);
+/// Calls `add` with duᵀ·drop(x) as fp32 [R, K], or with several matrices whose sum that is.
+void each_a_gradient(const at::Tensor& du_SR, const at::Tensor& x_SK, const LoraDropout& dropout,
+                     std::int64_t first_column,
+                     const std::function<void(const at::Tensor& da_RK)>& add);
 
 /// Calls `use(rows, masked)` for consecutive rows of drop(x) [S, K], whose columns are numbered from `first_column` in the
 /// mask, of at most config::kMaskedBytes at a time; without dropout once, with x itself. `masked` is overwritten afterwards.

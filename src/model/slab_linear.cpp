@@ -1,5 +1,7 @@
 #include "model/slab_linear.h"
 
+#include <ATen/ops/constant_pad_nd.h>
+
 #include "base/error.h"
 #include "model/lora_mask.h"
 #include "model/row_parts.h"
@@ -75,8 +77,11 @@ void SlabLinear::output_side_gradients(const at::Tensor& dy_SN, const at::Tensor
 void SlabLinear::lora_a_gradient(const at::Tensor& du_SR, const at::Tensor& x_SK,
                                  const LoraDropout& dropout, std::int64_t first_column,
                                  GradSink& sink) const {
+  // Products under dropout like whole tiles of columns.
+  const bool pads = dropout && du_SR.size(1) < slab_.room;
+  const at::Tensor du = pads ? at::constant_pad_nd(du_SR, {0, slab_.room - du_SR.size(1)}) : du_SR;
   // One product for all members, so that x is read once.
-  for_a_gradient(du_SR, x_SK, dropout, first_column, [&](const at::Tensor& all) {
+  each_a_gradient(du, x_SK, dropout, first_column, [&](const at::Tensor& all) {
     for (const LinearMember& member : members_) {
       if (member.lora_columns.size() > 0) {
         sink.accumulator(member.lora_a_param)

@@ -62,6 +62,7 @@ class Recorder {
 
  private:
   [[nodiscard]] std::uint64_t peak_bytes() const;
+  /// Of a step, all devices together; nothing that runs again counts.
   [[nodiscard]] double model_flops(const StepOutcome& outcome) const;
 
   RecorderOptions options_;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "data/batch_builder.h"
+#include "metrics/rates.h"
 #include "ops/backend.h"
 
 namespace longhaul::train {
@@ -120,7 +121,7 @@ StepOutcome run_step(const StepParts& parts, const data::TokenStore& store,
   StepOutcome outcome;
   outcome.tokens = data::count_tokens(store, plan);
   outcome.target_tokens = data::count_targets(store, plan);
-  outcome.attended_length = data::attended_length(store, plan);
+  outcome.attended_length = metrics::attended_length(data::document_lengths(store, plan));
   begin_step(parts);
   const model::LossSum local = run_micro_batches(parts, store, plan, outcome.target_tokens);
   end_step(parts, local, stop_signal(), learning_rate, plan.global_step + 1, outcome);

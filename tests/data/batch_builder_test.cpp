@@ -67,24 +67,37 @@ TEST(CountTargets, EqualsTheTargetsOfAllBatchesOfAStep) {
     const StepPlan plan = schedule.step(s);
     std::int64_t targets = 0;
     std::int64_t tokens = 0;
-    std::int64_t squares = 0;
     for (const auto& groups : plan.micros) {
       for (const SampleList& samples : groups) {
         const PackedBatch batch = build_batch(store, samples);
         EXPECT_EQ(batch.num_targets(), count_targets(store, samples));
         targets += batch.num_targets();
         tokens += batch.num_tokens();
-        for (std::size_t i = 1; i < batch.cu_seqlens.size(); ++i) {
-          const std::int64_t length = batch.cu_seqlens[i] - batch.cu_seqlens[i - 1];
-          squares += length * length;
-        }
       }
     }
     EXPECT_EQ(count_targets(store, plan), targets);
     EXPECT_EQ(count_tokens(store, plan), tokens);
-    EXPECT_DOUBLE_EQ(attended_length(store, plan) * static_cast<double>(tokens),
-                     static_cast<double>(squares));
   }
+}
+
+TEST(DocumentLengths, AreThoseOfAllBatchesOfAStep) {
+  const TempFolder folder;
+  const TokenStore store = store_of_lengths(folder.path(), {3, 1, 4, 2, 6});
+  config::Config config;
+  config.train.per_device_train_batch_size = 2;
+  config.accumulation = 1;
+  config.mesh = {.dp = 2, .sp = 1};
+  TrainSchedule schedule(store, config);
+  const StepPlan plan = schedule.step(0);
+  std::vector<std::int64_t> want;
+  for (const SampleList& samples : plan.micros.at(0)) {
+    const PackedBatch batch = build_batch(store, samples);
+    for (std::size_t i = 1; i < batch.cu_seqlens.size(); ++i) {
+      want.push_back(batch.cu_seqlens[i] - batch.cu_seqlens[i - 1]);
+    }
+  }
+  EXPECT_EQ(want.size(), 4U);
+  EXPECT_EQ(document_lengths(store, plan), want);
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// GPU ranks over NCCL, started as a user starts them. Needs two GPUs.
+// GPU ranks over NCCL, started as a user starts them. Needs two GPUs, or one with LONGHAUL_SHARE_GPU=1 in the environment.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
 
 #include "dist/probe_run.h"
 
@@ -22,6 +23,9 @@ const std::map<std::string, std::string> kTwoRanks{{"NPROC_PER_NODE", "2"}};
 
 ProbeRun::Words words(ProbeRun::Words more) {
   more.insert(more.end(), {"device=cuda", "library=" LONGHAUL_BINARY_DIR "/liblonghaul_cuda.so"});
+  if (std::getenv("LONGHAUL_SHARE_GPU") != nullptr) {
+    more.emplace_back("share=1");
+  }
   return more;
 }
 

@@ -61,11 +61,21 @@ void note_pid(std::int64_t rank, const Options& options) {
 
 bool is_on_gpu(const Options& options) { return options.text("device") == "cuda"; }
 
+/// A GPU for each rank of the machine, or with `share=1` the first for all, each of which is a host of its own to NCCL.
+int gpu_of(const config::LaunchInfo& info, const Options& options) {
+  if (options.number("share", 0) == 0) {
+    return static_cast<int>(info.local_rank);
+  }
+  setenv("NCCL_HOSTID", fmt::format("host-{}", info.rank).c_str(), 1);
+  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  return 0;
+}
+
 void run_cases(const Rank& rank) {
   for (const CommCase& one : comm_cases()) {
     one.run(*rank.group.world);
   }
-  const auto gpu = static_cast<c10::DeviceIndex>(rank.session.info().local_rank);
+  const auto gpu = static_cast<c10::DeviceIndex>(gpu_of(rank.session.info(), rank.options));
   const at::Device device = is_on_gpu(rank.options) ? at::Device(at::kCUDA, gpu) : at::kCPU;
   run_device_cases(*rank.group.world, device);
   run_device_cases(*dist::make_single(), device);
@@ -227,7 +237,7 @@ dist::ProcessGroup make_group(cli::RankSession& session, const Options& options)
   const std::int64_t sp = options.number("sp", info.ranks);
   const bool on_gpu = is_on_gpu(options);
   if (on_gpu) {
-    ops::load_cuda_backend(static_cast<int>(info.local_rank), options.text("library"));
+    ops::load_cuda_backend(gpu_of(info, options), options.text("library"));
   }
   return dist::make_process_group(
       dist::open_world(info, &session.status(), on_gpu ? at::kCUDA : at::kCPU),

@@ -7,9 +7,16 @@
 #include <vector>
 
 #include "kernels/kernel_cases.h"
+#include "kernels/mix.h"
 
 namespace longhaul::kernels {
 namespace {
+
+// The formula of all masks: a run goes on with the ones that it began with.
+static_assert(pair_word(0x0123456789ABCDEF, 0) == 0x3EFDEA49C590F4EC);
+static_assert(pair_word(0x0123456789ABCDEF, 9471) == 0x01817063D3B63111);
+static_assert(column_bits(0x1122334455667788, 6) == 0x556677);
+static_assert(column_bits(0x1122334455667788, 7) == 0x112233);
 
 using base::Dtype;
 using testing::Matrix;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "kernels/cuda_cases.h"
@@ -60,7 +61,7 @@ struct Inputs {
   std::vector<std::uint64_t> keys;
 };
 
-/// The inputs on the device; `gradient` takes a's place where d(A) is added.
+/// The inputs on the device.
 struct Device {
   Device(const Case& test, const Inputs& in)
       : x(in.x, Dtype::kBFloat16),
@@ -88,7 +89,7 @@ struct Device {
   MaskedProduct call;
 };
 
-/// One place where a sum of `count` products of numbers below 1 is summed in fp32 and rounded to bf16.
+/// Of a sum of `count` products of numbers below 1 in fp32.
 double tolerance(std::int64_t count) { return 1e-6 * std::sqrt(static_cast<double>(count)) + 1e-5; }
 
 class CudaMaskedProducts : public ::testing::TestWithParam<Case> {};
@@ -175,6 +176,50 @@ TEST_P(CudaMaskedProducts, AddTheGradientOfX) {
   EXPECT_TRUE(got.padding_is_intact());
 }
 
+/// Dropped places count for nothing whatever stands there; row 17 has no neighbours in its tile.
+TEST(CudaMaskedProductValues, DroppedOnesAreNotEvenMultiplied) {
+  const Case test{17, 64, 16};
+  Inputs in(test);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (std::int64_t row = 0; row < test.rows; ++row) {
+    for (std::int64_t column = 0; column < test.width; ++column) {
+      if (in.mask.at(row, column) == 0) {
+        in.x.set(row, column, nan);
+      }
+    }
+  }
+  const auto kept = [&](std::int64_t row, std::int64_t column) {
+    const double factor = in.mask.at(row, column);
+    return factor == 0 ? 0.0 : factor * in.x.at(row, column);
+  };
+  Device device(test, in);
+  const Matrix zeros(Dtype::kFloat32, test.rank, test.width, 8);
+  const DeviceMatrix gradient(zeros, Dtype::kFloat32);
+  MaskedProduct call = device.call;
+  call.a = gradient.data();
+  call.a_pitch = zeros.pitch();
+  cuda_kernels().masked_a_gradient(call, nullptr);
+  EXPECT_EQ(difference(gradient.read(), Dtype::kFloat32, tolerance(test.rows), 1,
+                       [&](std::int64_t row, std::int64_t column) {
+                         double sum = 0;
+                         for (std::int64_t s = 0; s < test.rows; ++s) {
+                           sum += in.u.at(s, row) * kept(s, column);
+                         }
+                         return sum;
+                       }),
+            "");
+  cuda_kernels().masked_product(device.call, nullptr);
+  EXPECT_EQ(difference(device.u.read(), Dtype::kBFloat16, tolerance(test.width), 1,
+                       [&](std::int64_t row, std::int64_t column) {
+                         double sum = 0;
+                         for (std::int64_t k = 0; k < test.width; ++k) {
+                           sum += kept(row, k) * in.a.at(column, k);
+                         }
+                         return sum;
+                       }),
+            "");
+}
+
 TEST(CudaMaskedProductShapes, OthersAreNotTaken) {
   const Case good{4, 64, 8};
   const Inputs in(good);
@@ -184,7 +229,9 @@ TEST(CudaMaskedProductShapes, OthersAreNotTaken) {
     change(other);
     return takes_masked_product(other);
   };
+  EXPECT_TRUE(taken([](MaskedProduct&) {}));
   EXPECT_FALSE(taken([](MaskedProduct& a) { a.width = 96; }));
+  EXPECT_FALSE(taken([](MaskedProduct& a) { a.width = 0; }));
   EXPECT_FALSE(taken([](MaskedProduct& a) { a.rank = 12; }));
   EXPECT_FALSE(taken([](MaskedProduct& a) { a.rank = 72; }));
   EXPECT_FALSE(taken([](MaskedProduct& a) { a.rank = 0; }));

@@ -9,6 +9,7 @@
 
 #include "model/lora_mask.h"
 #include "ops/cuda_library.h"
+#include "ops/masked_products.h"
 #include "ops/room.h"
 
 namespace longhaul::model {
@@ -52,13 +53,14 @@ void expect_near(const at::Tensor& got, const at::Tensor& want) {
   EXPECT_LT(error, 4e-3 * want.norm().item<double>());
 }
 
-/// 20 is no rank of the kernels: masked copies.
+constexpr std::int64_t kNoKernels = 20;  // a rank for which there are masked copies
+
 class CudaLoraMask : public ::testing::TestWithParam<std::int64_t> {
  protected:
   static void SetUpTestSuite() { ops::load_cuda_backend(0); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Ranks, CudaLoraMask, ::testing::Values(8, 16, 20, 24, 48, 64),
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaLoraMask, ::testing::Values(8, 16, kNoKernels, 24, 48, 64),
                          ::testing::PrintToStringParamName());
 
 TEST_P(CudaLoraMask, ProductsEqualThoseOfMaskedCopies) {
@@ -75,19 +77,24 @@ TEST_P(CudaLoraMask, ProductsEqualThoseOfMaskedCopies) {
   const at::Tensor wide = on_gpu(in.x, 64);
   const at::Tensor u = ops::with_room(wide, 64).narrow(1, kColumns, rank);
   multiply_by_a(wide, on_gpu(in.a, 64), device, u);
+  EXPECT_EQ(ops::masked_product(wide, on_gpu(in.a, 64), *device, u), rank != kNoKernels);
   expect_near(u, want);
 
   want = at::zeros({rank, kColumns});
-  for_a_gradient(du, x, host, 0, [&](const at::Tensor& part) { want += part; });
+  each_a_gradient(du, x, host, 0, [&](const at::Tensor& part) { want += part; });
   at::Tensor got = at::zeros({rank, kColumns}, at::TensorOptions(at::kCUDA).dtype(at::kFloat));
-  for_a_gradient(on_gpu(in.du, 24), wide, device, 0, [&](const at::Tensor& part) { got += part; });
+  each_a_gradient(on_gpu(in.du, 24), wide, device, 0, [&](const at::Tensor& part) { got += part; });
   expect_near(got, want);
+  EXPECT_EQ(ops::masked_a_gradient(on_gpu(in.du, 24), wide, *device, 0).has_value(),
+            rank != kNoKernels);
 
   want = x.clone();
   add_through_a(du, a, host, want);
   got = on_gpu(in.x, 64);
   add_through_a(on_gpu(in.du, 24), on_gpu(in.a, 64), device, got);
   expect_near(got, want);
+  EXPECT_EQ(ops::masked_x_gradient(on_gpu(in.du, 24), on_gpu(in.a, 64), *device, got),
+            rank != kNoKernels);
 }
 
 /// Some of the columns, as ranks hold of the output projection's input.
@@ -98,8 +105,8 @@ TEST_P(CudaLoraMask, NumbersColumnsFromTheFirst) {
   const at::Tensor x = on_gpu(in.x, 64);
   const auto gradient = [&](std::int64_t first, std::int64_t columns) {
     at::Tensor sum = at::zeros({rank, columns}, at::TensorOptions(at::kCUDA).dtype(at::kFloat));
-    for_a_gradient(du, x.narrow(1, first, columns), in.dropout(at::kCUDA), first,
-                   [&](const at::Tensor& part) { sum += part; });
+    each_a_gradient(du, x.narrow(1, first, columns), in.dropout(at::kCUDA), first,
+                    [&](const at::Tensor& part) { sum += part; });
     return sum;
   };
   const at::Tensor whole = gradient(0, kColumns);

@@ -68,6 +68,7 @@ TEST_P(CudaParity, GivesTheSameBitsUnderEveryActivationPolicy) {
     options.device = at::kCUDA;
     options.dtype = type;
     options.slabs = type == at::kBFloat16;
+    options.lora_dropout = tuning == Tuning::kLora ? 0.3 : 0.0;
     const testing::StepResult keep = testing::run_step(name, tuning, {}, rows(name), options);
     for (const auto preset : {config::ActivationPreset::kB, config::ActivationPreset::kC,
                               config::ActivationPreset::kD, config::ActivationPreset::kD2}) {
@@ -117,7 +118,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"llama", Tuning::kLora}, Case{"llama", Tuning::kFull},
                       Case{"qwen2", Tuning::kLora}, Case{"qwen2", Tuning::kFull},
                       Case{"qwen2_tied", Tuning::kFull}, Case{"qwen3", Tuning::kLora},
-                      Case{"qwen3", Tuning::kFull}, Case{"smol", Tuning::kLora}),
+                      Case{"qwen3", Tuning::kFull}, Case{"smol", Tuning::kLora},
+                      Case{"aligned", Tuning::kLora}),
     [](const ::testing::TestParamInfo<Case>& test) {
       return test.param.first + (test.param.second == Tuning::kFull ? "_full" : "_lora");
     });

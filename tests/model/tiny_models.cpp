@@ -37,6 +37,11 @@ config::ModelConfig tiny_model(const std::string& name) {
     model.num_kv_heads = 3;
     model.head_dim = 4;
     model.tie_word_embeddings = true;
+  } else if (name == "aligned") {
+    model.hidden_size = 64;
+    model.intermediate_size = 128;
+    model.num_kv_heads = 2;
+    model.head_dim = 32;
   }
   return model;
 }
@@ -48,7 +53,7 @@ config::TuningSpec tiny_tuning(const config::ModelConfig& model, Tuning tuning) 
     return spec;
   }
   const std::vector<std::string> targets = {"all-linear"};
-  spec.lora = config::LoraSpec{.rank = 4,
+  spec.lora = config::LoraSpec{.rank = model.hidden_size % 64 == 0 ? 8 : 4,
                                .alpha = 8,
                                .dropout = 0,
                                .target_modules = config::resolve_target_modules(model, targets)};

@@ -13,12 +13,12 @@
 namespace longhaul::testing {
 
 /// Names: "llama" 4/4 heads, "qwen2" 8/2 with bias, "qwen2_tied" 6/2 tied, "qwen3" 4/2 with q/k
-/// norm and its own head size, "smol" 9/3 tied.
+/// norm and its own head size, "smol" 9/3 tied; "aligned" 4/2 with sizes that every kernel takes, on two ranks as well.
 config::ModelConfig tiny_model(const std::string& name);
 
 enum class Tuning { kLora, kFull };
 
-/// LoRA r 4 on every linear layer, or everything trained.
+/// LoRA r 4 (8 of "aligned") on every linear layer, or everything trained.
 config::TuningSpec tiny_tuning(const config::ModelConfig& model, Tuning tuning);
 
 /// Random weights (norms near 1, LoRA B not zero) that depend on the parameter's name and `seed`

@@ -18,11 +18,13 @@ SHARED = [sys.executable, pathlib.Path(__file__).parent.parent / "tools/start_ra
 
 
 def train(longhaul, work, name, ranks, *words, share_gpu=False):
-    command = [*(SHARED if share_gpu and ranks == 2 else ()), longhaul, "sft", "--model", work / "model", "--dataset", work / "chats.jsonl", "--max_length", 400]
+    shares = share_gpu and ranks == 2
+    command = [*SHARED, longhaul, "sft"] if shares else [longhaul, "sft"]
+    command += ["--model", work / "model", "--dataset", work / "chats.jsonl", "--max_length", 400]
     command += ["--packing", "true", "--cache_dir", work / "cache", "--torch_dtype", "float32", "--max_steps", 6]
     command += ["--gradient_accumulation_steps", 2, "--logging_steps", 1, "--lora_rank", 4, "--lora_dropout", 0]
     command += ["--output_dir", work / name, "--add_version", "false", "--save_strategy", "no", *words]
-    environment = dict(os.environ, OMP_NUM_THREADS="1", **({} if share_gpu else {"NPROC_PER_NODE": str(ranks)}))
+    environment = dict(os.environ, OMP_NUM_THREADS="1", NPROC_PER_NODE="1" if shares else str(ranks))
     done = subprocess.run([str(word) for word in command], env=environment, text=True, capture_output=True, timeout=300)
     assert done.returncode == 0, f"{name}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     print(f"--- {name}\n" + "\n".join(done.stdout.splitlines()[:30]))

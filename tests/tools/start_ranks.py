@@ -8,9 +8,13 @@ two ranks on one GPU of a host) and its messages go through sockets; the ranks m
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
+
+PATIENCE_S = 30  # for the other ranks, when one has failed
 
 
 def free_port():
@@ -29,11 +33,22 @@ def main():
     words = sys.argv[1:]
     shares = words[0] == "--share-gpu"
     ranks, command = int(words[int(shares)]), words[int(shares) + 1:]
-    variables = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    processes = [subprocess.Popen(command, env={**os.environ, **variables, **place(rank, ranks, shares), "RANK": str(rank)})
-                 for rank in range(ranks)]
-    codes = [process.wait() for process in processes]
-    sys.exit(max(abs(code) for code in codes))
+    job = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    processes = []
+    for rank in range(ranks):
+        variables = {**os.environ, **job, **place(rank, ranks, shares), "RANK": str(rank)}
+        processes.append(subprocess.Popen(command, env=variables))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        while (codes := [process.poll() for process in processes]).count(None) and not any(codes):
+            time.sleep(0.05)
+        patience = time.monotonic() + PATIENCE_S
+        while None in [process.poll() for process in processes] and time.monotonic() < patience:
+            time.sleep(0.05)
+    finally:
+        for process in processes:
+            process.kill()  # of one that has ended: nothing
+    sys.exit(max(abs(process.wait()) for process in processes))
 
 
 if __name__ == "__main__":

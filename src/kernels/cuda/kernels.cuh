@@ -27,7 +27,7 @@ void adamw(const AdamW& a, Stream stream);
 void dropout(const Dropout& a, Stream stream);
 /// A block for each 32 rows; order of its sums: by width alone.
 void masked_product(const MaskedProduct& a, Stream stream);
-/// Partial sums lie in scratch memory: at most 32 times a; their order depends on the shape alone.
+/// Partial sums lie in scratch memory: 64 MiB or one a; their order depends on the shape alone.
 void masked_a_gradient(const MaskedProduct& a, Stream stream);
 /// Every element of x by one thread.
 void masked_x_gradient(const MaskedProduct& a, Stream stream);

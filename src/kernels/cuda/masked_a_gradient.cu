@@ -1,4 +1,6 @@
 // a += uᵀ·drop(x): a block makes 64 columns of a partial sum over some rows; its warps share the rows and add up.
+#include <algorithm>
+
 #include "kernels/cuda/kernels.cuh"
 #include "kernels/cuda/masked_product.cuh"
 #include "kernels/cuda/scratch.cuh"
@@ -7,9 +9,9 @@ namespace longhaul::kernels::cuda {
 namespace {
 
 constexpr int kMixedRows = 1024;     // whose keys a block mixes at once
-constexpr int kMostParts = 32;       // of the rows, with partial sums of their own
-constexpr int kLeastRows = 512;      // of a part
+constexpr int kLeastRows = 512;      // of a part of the rows, which has partial sums of its own
 constexpr int kEnoughBlocks = 1056;  // eight per multiprocessor of an H100
+constexpr std::int64_t kMostPartialBytes = std::int64_t{64} << 20;
 
 /// 16 rows of x and u, as they come from memory.
 template <int kTiles>
@@ -17,14 +19,17 @@ struct GradientRows {
   Vector<BFloat16, 8> x[4];    // rows 2t, 2t + 1, 2t + 8, 2t + 9
   std::uint32_t u[2][kTiles];  // rows g and g + 8
 
-  /// From `row` on; rows from `end` on are zeros in u.
+  /// From `row` on; rows from `end` on are zeros.
   __device__ void load(const MaskedProduct& a, std::int64_t row, std::int64_t end) {
     const Lane lane;
     const std::int64_t column = std::int64_t{blockIdx.x} * kStrip + 8 * lane.g;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const std::int64_t down = min(row + row_of(i), end - 1);
-      x[i] = load_vector<8, Memory::kConstant>(bf16(a.x) + down * a.x_pitch + column);
+      const std::int64_t down = row + row_of(i);
+      x[i] = Vector<BFloat16, 8>{};
+      if (down < end) {
+        x[i] = load_vector<8, Memory::kConstant>(bf16(a.x) + down * a.x_pitch + column);
+      }
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -45,7 +50,7 @@ struct GradientSums {
   static constexpr int kPairs = (kTiles + 1) / 2;
   float at[kPairs][8][4] = {};  // 16 rows of a, then columns 8·column + tile: 8 tiles of 8
 
-  /// `mixes` are of the 16 rows; those beyond the last have any.
+  /// `mixes` are of the 16 rows; rows of zeros may have any.
   __device__ void add(GradientRows<kTiles>& rows, const Mask& mask, const std::uint64_t* mixes) {
     const Lane lane;
     const std::int64_t column = std::int64_t{blockIdx.x} * kStrip + 8 * lane.g;
@@ -73,7 +78,8 @@ struct GradientSums {
   }
 };
 
-/// What each warp puts of 16 rows of a: its lanes' values side by side, a place between the 32s against bank conflicts.
+/// What each warp puts of 16 rows of a: its lanes' values side by side, a place between the 32s so that at most two lanes
+/// meet in a bank.
 constexpr int kGradientPitch = 33;
 using GradientPart = float[8 * 4 * kGradientPitch];
 
@@ -155,15 +161,22 @@ __global__ void __launch_bounds__(kMaskedThreads)
   static_cast<float*>(a.a)[blockIdx.y * a.a_pitch + column] += factor * sum;
 }
 
+/// Enough parts to keep the device busy, none too short to be worth its partial sums.
+std::int64_t rows_of_part(const MaskedProduct& a) {
+  const std::int64_t part_bytes = a.rank * a.width * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t parts =
+      std::min({divide_up(kEnoughBlocks, strips(a)), std::max<std::int64_t>(1, a.rows / kLeastRows),
+                std::max<std::int64_t>(1, kMostPartialBytes / part_bytes)});
+  return divide_up(divide_up(a.rows, parts), 16) * 16;
+}
+
 }  // namespace
 
 void masked_a_gradient(const MaskedProduct& a, Stream stream) {
   if (a.rows == 0) {
     return;
   }
-  const std::int64_t parts = std::clamp<std::int64_t>(
-      std::min(divide_up(kEnoughBlocks, strips(a)), a.rows / kLeastRows), 1, kMostParts);
-  const std::int64_t block_rows = divide_up(divide_up(a.rows, parts), 16) * 16;
+  const std::int64_t block_rows = rows_of_part(a);
   const auto blocks = static_cast<unsigned>(divide_up(a.rows, block_rows));
   const Scratch partials(static_cast<std::size_t>(blocks * a.rank * a.width) * sizeof(float),
                          stream);

@@ -1,10 +1,10 @@
-// What the kernels of LoRA's narrow products under dropout share. x is read once, 16 bytes a thread, masked in registers
-// and given to the tensor cores as it lies there: the order of k inside a product is free, and where a product wants
-// neighbouring rows of a column, pairs of rows are interleaved. No masked copy of x, no shared memory on the way.
+// What the kernels of LoRA's narrow products under dropout share. The wide matrix goes by once, 16 bytes a thread, is
+// masked in registers, and meets the tensor cores as it lies there: the order of k inside a product is free, and where a
+// product wants neighbouring rows of a column, pairs of rows are interleaved. No masked copy, no shared memory on the way.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
+#include <cstdint>
 #include <type_traits>
 
 #include "kernels/cuda/element.cuh"
@@ -14,9 +14,11 @@
 
 namespace longhaul::kernels::cuda {
 
+/// Of a block of all of them.
 inline constexpr int kMaskedThreads = 256;
 inline constexpr int kMaskedWarps = kMaskedThreads / 32;
-inline constexpr int kStrip = 64;  // columns of a warp
+inline constexpr int kStrip =
+    static_cast<int>(kMaskedStrip);  // columns of a block that walks down its rows
 
 /// The mask of a call.
 struct Mask {
@@ -30,10 +32,11 @@ struct Mask {
       : row_keys(a.row_keys),
         seed_mix(mix(a.seed_key)),
         first_pair(a.first_column / 2),
-        limit(static_cast<std::uint32_t>(std::min(
-            std::ceil(static_cast<double>(a.probability) * 0x1.0p24) * 0x1.0p8, 0x1.FFFFFFFEp31))),
+        limit(static_cast<std::uint32_t>(
+            std::min(std::uint64_t{first_kept(a.probability)} << 8, std::uint64_t{UINT32_MAX}))),
         factor(a.probability < 1.0F ? 1.0F / (1.0F - a.probability) : 0.0F) {}
 
+  /// What the row has in common with the seed: the address of its columns.
   __device__ std::uint64_t row_mix(std::int64_t row) const {
     return mix(__ldg(reinterpret_cast<const unsigned long long*>(row_keys) + row) ^ seed_mix);
   }
@@ -52,12 +55,14 @@ struct Mask {
   }
 };
 
+/// A thread's place: lane 4·g + t of a warp.
 struct Lane {
   int warp = static_cast<int>(threadIdx.x) / 32;
   int g = static_cast<int>(threadIdx.x) % 32 / 4;
   int t = static_cast<int>(threadIdx.x) % 4;
 };
 
+/// A matrix as the elements that it has.
 __device__ inline const BFloat16* bf16(const void* data) {
   return static_cast<const BFloat16*>(data);
 }
@@ -66,7 +71,7 @@ __device__ inline const BFloat16* bf16(const void* data) {
 template <typename Run>
 void dispatch_tiles(const MaskedProduct& a, const Run& run) {
   LONGHAUL_ASSERT(takes_masked_product(a), "a shape that masked products take");
-  switch (a.rank / 8) {
+  switch (a.rank / kMaskedTile) {
     case 1:
       return run(std::integral_constant<int, 1>());
     case 2:
@@ -82,10 +87,12 @@ void dispatch_tiles(const MaskedProduct& a, const Run& run) {
     case 7:
       return run(std::integral_constant<int, 7>());
     default:
+      static_assert(kMostMaskedRank == 8 * kMaskedTile);
       return run(std::integral_constant<int, 8>());
   }
 }
 
+/// Blocks side by side over the columns.
 inline unsigned strips(const MaskedProduct& a) { return static_cast<unsigned>(a.width / kStrip); }
 
 }  // namespace longhaul::kernels::cuda

@@ -32,7 +32,7 @@ struct DropoutBody {
   };
   Dropout a;
   std::uint64_t seed_mix;
-  std::uint32_t threshold;  // kept from here on: bits · 2⁻²⁴ ≥ probability, without rounding
+  std::uint32_t threshold;  // kept from here on
   float factor;
 
   __device__ Values load(std::int64_t row, std::uint32_t item) const {
@@ -95,8 +95,7 @@ struct NoiseBody {
 template <typename T, bool kAdd>
 void run_dropout(const Dropout& a, Stream stream) {
   const std::uint64_t seed_mix = mix(a.seed_key);
-  const auto threshold =
-      static_cast<std::uint32_t>(std::ceil(static_cast<double>(a.probability) * 0x1.0p24));
+  const std::uint32_t threshold = first_kept(a.probability);
   const float factor = 1.0F / (1.0F - a.probability);
   constexpr int N = kPack<T>;
   const bool whole_pairs = a.first_column % 2 == 0;
