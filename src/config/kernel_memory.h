@@ -9,6 +9,9 @@ namespace longhaul::config {
 /// without a copy lies below this.
 constexpr std::int64_t kMaskedBytes = std::int64_t{128} << 20;
 
+/// Most LoRA columns of all layers that share an input for such kernels.
+constexpr std::int64_t kMostMaskedRank = 64;
+
 /// FlashAttention-2's backward pass works in memory for so many rows more than each document has.
 constexpr std::int64_t kFlashPadding = 128;
 

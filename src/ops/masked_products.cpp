@@ -3,11 +3,14 @@
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
+#include "config/kernel_memory.h"
 #include "ops/backend.h"
 #include "ops/step_clock.h"
 
 namespace longhaul::ops {
 namespace {
+
+static_assert(kernels::kMostMaskedRank == config::kMostMaskedRank);
 
 using Kernel = void (*)(const kernels::MaskedProduct&, kernels::Stream);
 

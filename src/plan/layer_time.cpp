@@ -4,6 +4,7 @@
 #include <string>
 
 #include "config/exchange_parts.h"
+#include "config/kernel_memory.h"
 #include "config/sharding.h"
 
 namespace longhaul::plan {
@@ -132,9 +133,17 @@ double LayerTime::product(const LinearShape& linear, std::int64_t tile_rows) con
          calls * weights * static_cast<double>(s_.element) / rates_.memory_bytes_per_s;
 }
 
-/// A·x; the mask takes x in and out before.
+/// Products that take their mask with them (ops/masked_products.h).
+bool LayerTime::masks_in_products(const LinearShape& linear) const {
+  return s_.on_gpu && has_slabs_ && linear.lora_columns <= config::kMostMaskedRank;
+}
+
+/// A·x. Drawing a mask takes as long as another pass over x; without kernels for it x goes in and out before.
 double LayerTime::lora_input_traffic(const LinearShape& linear) const {
-  return rows_traffic((has_dropout_ ? 3 : 1) * linear.inputs);
+  if (!has_dropout_) {
+    return rows_traffic(linear.inputs);
+  }
+  return rows_traffic((masks_in_products(linear) ? 2 : 3) * linear.inputs);
 }
 
 StepSeconds LayerTime::linear_forward(const LinearShape& linear, Turn turn) const {
@@ -159,8 +168,8 @@ StepSeconds LayerTime::linear_backward(const LinearShape& linear) const {
     // du and dB read dy, dA reads x.
     seconds.traffic += rows_traffic(2 * linear.outputs + linear.inputs);
     if (has_dropout_) {
-      // The mask of x again; dx through A as a tensor of its own, masked into the sum.
-      seconds.traffic += rows_traffic(6 * linear.inputs);
+      // The mask of x again, and dx through A: added to the sum in one pass, or a tensor of its own that is masked into it.
+      seconds.traffic += rows_traffic((masks_in_products(linear) ? 4 : 6) * linear.inputs);
     } else if (!has_slabs_) {
       seconds.traffic += rows_traffic(2 * linear.inputs);
     }

@@ -78,6 +78,7 @@ class LayerTime {
   [[nodiscard]] double exchange(std::int64_t columns) const;
   [[nodiscard]] double product(const LinearShape& linear, std::int64_t tile_rows) const;
   [[nodiscard]] std::int64_t tile_of(const LinearShape& linear) const;
+  [[nodiscard]] bool masks_in_products(const LinearShape& linear) const;
   [[nodiscard]] double lora_input_traffic(const LinearShape& linear) const;
   [[nodiscard]] StepSeconds linear_forward(const LinearShape& linear, Turn turn) const;
   [[nodiscard]] StepSeconds linear_backward(const LinearShape& linear) const;

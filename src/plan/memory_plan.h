@@ -62,7 +62,7 @@ struct MemoryRequest {
   /// Host memory for offloaded activations, per rank; absent: `auto` offloads nothing.
   std::optional<std::int64_t> host_limit_bytes{};
   double attended_length = 0;  // Σ len² / Σ len of the documents; 0: attention costs no time
-  /// With dropout the adapters' inputs are masked in copies.
+  /// Masked copies of the adapters' inputs, or what products that mask by themselves work in.
   double lora_dropout = 0;
   /// Time only. `auto` chooses with those of the H200, so that ranks on different devices agree;
   /// slower devices hide copies at least as well.

@@ -93,6 +93,16 @@ TEST_F(LayerTime, DropoutTakesAdaptersOutOfTheBaseProducts) {
   EXPECT_DOUBLE_EQ(time(0.05).forward().products, time().forward().products);
 }
 
+/// Of so many LoRA columns that kernels do not mask in the products: copies.
+TEST_F(LayerTime, MaskedCopiesTakeLonger) {
+  const auto cost = [&](std::int64_t columns) {
+    shapes_.front().attention_in.lora_columns = columns;
+    return time(0.05).forward().traffic + time(0.05).backward().traffic;
+  };
+  const double pass = 2.0 * 3584 * kRow / 4.06e12;
+  EXPECT_NEAR(cost(72) - cost(64), 3 * pass, 1e-9);
+}
+
 TEST_F(LayerTime, PartsAddUp) {
   plan::StepSeconds sum{.products = 1, .exchanges = 2};
   sum += 2.0 * plan::StepSeconds{.products = 3, .copies = 1};

@@ -16,6 +16,7 @@ using config::ActivationPreset;
 constexpr plan::LayerForm kWhole{};
 constexpr plan::LayerForm kTiled{.attention_groups = 4, .mlp_tile_rows = 2048};
 constexpr plan::LayerForm kTwoGroups{.attention_groups = 2, .mlp_tile_rows = 2048};
+constexpr plan::LayerForm kLongTiles{.attention_groups = 2, .mlp_tile_rows = 8192};
 /// 65,536 tokens in 10 documents, as `--packing_mean 8192` draws them: Σ len² / Σ len.
 constexpr double kPackedLength = 7935;
 
@@ -27,6 +28,7 @@ struct Case {
   double attended = 0;  // 0: one document
   bool is_sharded = false;
   plan::AttentionKind attention = plan::AttentionKind::kCudnn;
+  double dropout = 0;
 };
 
 class StepTime : public ::testing::Test {
@@ -41,7 +43,8 @@ class StepTime : public ::testing::Test {
             .row_targets = row.tokens,
             .on_gpu = true,
             .attention = row.attention,
-            .attended_length = row.attended > 0 ? row.attended : static_cast<double>(row.tokens)};
+            .attended_length = row.attended > 0 ? row.attended : static_cast<double>(row.tokens),
+            .lora_dropout = row.dropout};
   }
   [[nodiscard]] plan::StepSeconds parts(const plan::MemoryRequest& request, const Case& row,
                                         std::int64_t rows = 1) const {
@@ -74,7 +77,7 @@ TEST_F(StepTime, IsWithinTenPercentOfEveryMeasuredStep) {
       {{16384, "D", kWhole}, 10636},
       {{32768, "D", kWhole}, 8359},
       {{65536, "D", kWhole}, 5813},
-      {{4096, "B+offload", kWhole}, 13061},
+      {{4096, "B+offload", kWhole}, 13867},
       {{16384, "B+offload", kWhole}, 11689},
       {{32768, "B+offload", kWhole}, 9472},
       {{65536, "11xB+offload,17xA", kWhole}, 7111},
@@ -92,8 +95,12 @@ TEST_F(StepTime, IsWithinTenPercentOfEveryMeasuredStep) {
       {{32768, "A", kWhole, 1, 0, false, plan::AttentionKind::kFlash}, 7979},
       {{8192, "A", kWhole, 1, 0, false, plan::AttentionKind::kDeterministicFlash}, 12243},
       {{32768, "A", kWhole, 1, 0, false, plan::AttentionKind::kDeterministicFlash}, 5754},
-      {{32768, "A", kWhole, 2}, 20479},
+      {{4096, "A", kWhole, 1, 0, false, plan::AttentionKind::kCudnn, 0.05}, 16543},
+      {{32768, "A", kWhole, 1, 0, false, plan::AttentionKind::kCudnn, 0.05}, 10495},
+      {{32768, "A", kWhole, 2}, 20690},
       {{65536, "B", kWhole, 2}, 13170},
+      {{131072, "13xA,15xB", kLongTiles, 2}, 8567},
+      {{262144, "28xB", kLongTiles, 2}, 4813},
       {{32768, "27xB+offload,1xA", kWhole, 2, 0, true}, 17936},
       {{32768, "28xB+offload", kTwoGroups, 2, 0, true}, 17284},
   };
