@@ -191,11 +191,14 @@ void bench_swiglu(std::int64_t rows) {
     cuda_kernels().swiglu_forward({kType, gate_up.get(), 2 * kFfn, out.get(), kFfn, rows, kFfn},
                                   nullptr);
   });
-  report("swiglu_backward", rows, kFfn, bytes_of(rows, kFfn, 5), [&] {
-    cuda_kernels().swiglu_backward(
-        {kType, gate_up.get(), 2 * kFfn, out.get(), kFfn, gate_up.get(), 2 * kFfn, rows, kFfn},
-        nullptr);
-  });
+  SwigluBackward call{kType,         gate_up.get(), 2 * kFfn, out.get(), kFfn,
+                      gate_up.get(), 2 * kFfn,      rows,     kFfn};
+  report("swiglu_backward", rows, kFfn, bytes_of(rows, kFfn, 5),
+         [&] { cuda_kernels().swiglu_backward(call, nullptr); });
+  call.out = out.get();
+  call.out_pitch = kFfn;
+  report("swiglu_backward_with_product", rows, kFfn, bytes_of(rows, kFfn, 6),
+         [&] { cuda_kernels().swiglu_backward(call, nullptr); });
 }
 
 void bench_random(std::int64_t rows) {

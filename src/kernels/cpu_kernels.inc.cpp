@@ -225,26 +225,38 @@ void swiglu_forward(const SwigluForward& a, Stream) {
   });
 }
 
+template <typename T, bool kOut>
+void swiglu_backward_row(const SwigluBackward& a, std::int64_t row) {
+  const T* gate = row_of<T>(a.gate_up, row, a.gate_up_pitch);
+  const T* up = gate + a.width;
+  const T* dout = row_of<T>(a.dout, row, a.dout_pitch);
+  T* dgate = row_of<T>(a.dgate_up, row, a.dgate_up_pitch);
+  T* dup = dgate + a.width;
+  T* out = kOut ? row_of<T>(a.out, row, a.out_pitch) : nullptr;
+#pragma omp simd
+  for (std::int64_t i = 0; i < a.width; ++i) {
+    const float g = load(gate[i]);
+    const float u = load(up[i]);
+    const float d = load(dout[i]);
+    const float divisor = 1.0F + vector_exp(-g);
+    const float sigmoid = 1.0F / divisor;
+    const float silu = g * sigmoid;
+    store(dgate[i], d * u * (sigmoid + silu * (1.0F - sigmoid)));
+    store(dup[i], d * silu);
+    if constexpr (kOut) {
+      store(out[i], g / divisor * u);
+    }
+  }
+}
+
 void swiglu_backward(const SwigluBackward& a, Stream) {
   dispatch(a.dtype, [&](auto tag) {
     using T = decltype(tag);
+    const auto run =
+        a.out == nullptr ? swiglu_backward_row<T, false> : swiglu_backward_row<T, true>;
 #pragma omp parallel for schedule(static)
     for (std::int64_t row = 0; row < a.rows; ++row) {
-      const T* gate = row_of<T>(a.gate_up, row, a.gate_up_pitch);
-      const T* up = gate + a.width;
-      const T* dout = row_of<T>(a.dout, row, a.dout_pitch);
-      T* dgate = row_of<T>(a.dgate_up, row, a.dgate_up_pitch);
-      T* dup = dgate + a.width;
-#pragma omp simd
-      for (std::int64_t i = 0; i < a.width; ++i) {
-        const float g = load(gate[i]);
-        const float u = load(up[i]);
-        const float d = load(dout[i]);
-        const float sigmoid = 1.0F / (1.0F + vector_exp(-g));
-        const float silu = g * sigmoid;
-        store(dgate[i], d * u * (sigmoid + silu * (1.0F - sigmoid)));
-        store(dup[i], d * silu);
-      }
+      run(a, row);
     }
   });
 }

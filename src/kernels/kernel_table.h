@@ -122,7 +122,7 @@ struct SwigluForward {
   std::int64_t width = 0;
 };
 
-/// d(gate_up) from d(out); may alias gate_up.
+/// d(gate_up) from d(out); may alias gate_up. With `out`, the product again in the bits of the forward pass; may alias dout.
 struct SwigluBackward {
   base::Dtype dtype = base::Dtype::kFloat32;
   const void* gate_up = nullptr;
@@ -133,6 +133,8 @@ struct SwigluBackward {
   std::int64_t dgate_up_pitch = 0;
   std::int64_t rows = 0;
   std::int64_t width = 0;
+  void* out = nullptr;  // null: not wanted
+  std::int64_t out_pitch = 0;
 };
 
 /// Per row: loss = logsumexp(logits) − logits[label], `correct` = arg-max (first of equals) is the

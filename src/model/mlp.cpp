@@ -62,20 +62,19 @@ void Mlp::down_backward(const at::Tensor& dy, const Linear& down, const Tile& ti
                         const at::Tensor& gate_up, at::Tensor u, GradSink& sink) const {
   const at::Tensor du = down.lora_gradient(dy);
   const bool makes_u = !u.defined() && down.lora_columns() > 0;
-  const at::Tensor activated = makes_u ? buffer_for(down, dy, down.in_features())
-                                       : at::empty({dy.size(0), down.in_features()}, dy.options());
+  // Holds the gradient of the product's input first, then that input, which one pass makes again beside d(gate_up).
+  const at::Tensor input = makes_u ? buffer_for(down, dy, down.in_features())
+                                   : at::empty({dy.size(0), down.in_features()}, dy.options());
+  down.input_gradient(dy, du, tile.down_dropout, input);
+  ops::swiglu_backward(input, gate_up, gate_up, down.needs_input() ? input : at::Tensor());
   if (down.needs_input()) {
-    ops::swiglu(gate_up, activated);
     if (makes_u) {
-      u = down.lora_input(activated, tile.down_dropout);
+      u = down.lora_input(input, tile.down_dropout);
     }
-    down.lora_a_gradient(du, activated, tile.down_dropout, 0, sink);
-    down.base_gradient(dy, activated, sink);
+    down.lora_a_gradient(du, input, tile.down_dropout, 0, sink);
+    down.base_gradient(dy, input, sink);
   }
   down.output_side_gradients(dy, u, sink);
-  // The product's input is not needed any more: its buffer takes the gradient.
-  down.input_gradient(dy, du, tile.down_dropout, activated);
-  ops::swiglu_backward(activated, gate_up, gate_up);
 }
 
 at::Tensor Mlp::backward(const at::Tensor& dy, const at::Tensor& r, const LayerWeights& weights,

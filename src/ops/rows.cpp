@@ -309,8 +309,8 @@ void swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
                                 device.stream);
 }
 
-void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up,
-                     const at::Tensor& dgate_up) {
+void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up, const at::Tensor& dgate_up,
+                     const at::Tensor& out) {
   const OpTimer timer(OpKind::kElementwise);
   const base::Dtype dtype = element_type(gate_up, "gate_up");
   const Rows in = rows_of(gate_up, "gate_up", dtype);
@@ -318,6 +318,11 @@ void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up,
   const Rows result = rows_of(dgate_up, "dgate_up", dtype);
   check_shape(gradient, in.rows, in.width / 2, "dout");
   check_shape(result, in.rows, in.width, "dgate_up");
+  Rows again{};
+  if (out.defined()) {
+    again = rows_of(out, "out", dtype);
+    check_shape(again, in.rows, in.width / 2, "out");
+  }
   const Launcher device(gate_up);
   device.kernels.swiglu_backward({.dtype = dtype,
                                   .gate_up = in.data,
@@ -327,7 +332,9 @@ void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up,
                                   .dgate_up = result.data,
                                   .dgate_up_pitch = result.pitch,
                                   .rows = in.rows,
-                                  .width = in.width / 2},
+                                  .width = in.width / 2,
+                                  .out = again.data,
+                                  .out_pitch = again.pitch},
                                  device.stream);
 }
 

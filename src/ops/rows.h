@@ -68,8 +68,9 @@ void scaled_copies(std::span<const ScaledCopy> copies);
 
 /// out [S, F] = silu(gate)·up of gate_up [S, 2F].
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out);
-/// d(gate_up), which may be written over gate_up itself.
-void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up, const at::Tensor& dgate_up);
+/// d(gate_up), which may be written over gate_up itself; `out`, when defined, gets what swiglu() made and may be dout.
+void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up, const at::Tensor& dgate_up,
+                     const at::Tensor& out = {});
 
 /// Cross-entropy of a tile of logits: sums over its rows.
 struct TileLoss {

@@ -284,9 +284,9 @@ StepSeconds LayerTime::backward() const {
     seconds += linear_backward(*linear);
   }
   // Two norms again (2 h each) and their gradients (4 h each: three tensors are read, one is
-  // written); SwiGLU again (3 f) and its gradient (5 f: gate, up and d(product) are read, d(gate)
-  // and d(up) written).
-  seconds.traffic += rows_traffic(12 * s_.hidden + 8 * s_.ffn);
+  // written); SwiGLU's gradient and its product again (6 f: gate, up and d(product) are read,
+  // d(gate), d(up) and the product written).
+  seconds.traffic += rows_traffic(12 * s_.hidden + 6 * s_.ffn);
   return seconds;
 }
 

@@ -365,6 +365,31 @@ TEST_P(Kernels, SwigluBackwardEqualsTheDerivativeAlsoInPlace) {
   }
 }
 
+TEST_P(Kernels, SwigluBackwardMakesTheProductAgainAlsoOverItsGradient) {
+  for (const auto& [rows, width] : {std::pair{0, 3}, {1, 1}, {3, 7}, {2, 37}, {5, 64}}) {
+    Numbers numbers(12);
+    const Matrix gate_up(dtype(), rows, std::int64_t{2} * width, numbers, 6);
+    const Matrix dout(dtype(), rows, width, numbers);
+    Matrix want(dtype(), rows, width);
+    table().swiglu_forward(
+        {dtype(), gate_up.data(), gate_up.pitch(), want.data(), want.pitch(), rows, width},
+        nullptr);
+    Matrix gradient(dtype(), rows, std::int64_t{2} * width);
+    SwigluBackward call{dtype(),          gate_up.data(), gate_up.pitch(),
+                        dout.data(),      dout.pitch(),   gradient.data(),
+                        gradient.pitch(), rows,           width};
+    table().swiglu_backward(call, nullptr);
+    const Matrix want_gradient = gradient;
+    Matrix in_place = dout;
+    call.dout = in_place.data();
+    call.out = in_place.data();
+    call.out_pitch = in_place.pitch();
+    table().swiglu_backward(call, nullptr);
+    EXPECT_EQ(in_place, want);
+    EXPECT_EQ(gradient, want_gradient);
+  }
+}
+
 TEST_P(Kernels, SwigluIsExactOverTheWholeRangeOfTheExponential) {
   constexpr std::int64_t kCount = 4001;
   Matrix gate_up(dtype(), 1, 2 * kCount, 0);

@@ -138,6 +138,31 @@ TEST_P(CudaLayer, SwigluBackwardEqualsTheDerivativeAndTheCpuAlsoInPlace) {
   }
 }
 
+TEST_P(CudaLayer, SwigluBackwardMakesTheProductAgainAlsoOverItsGradient) {
+  for (const auto& [rows, width] : row_shapes()) {
+    for (const std::int64_t gap : {0, 1}) {
+      Numbers numbers(12);
+      const Matrix gate_up(GetParam(), rows, 2 * width, numbers, 6, gap);
+      const Matrix dout(GetParam(), rows, width, numbers, 1, gap);
+      const DeviceMatrix in(gate_up, GetParam());
+      const DeviceMatrix want(dout, GetParam());
+      cuda_kernels().swiglu_forward(
+          {GetParam(), in.data(), in.pitch(), want.data(), want.pitch(), rows, width}, nullptr);
+      const DeviceMatrix over(dout, GetParam());
+      const DeviceMatrix apart(gate_up, GetParam());
+      SwigluBackward call{GetParam(),   in.data(),     in.pitch(), over.data(), over.pitch(),
+                          apart.data(), apart.pitch(), rows,       width};
+      cuda_kernels().swiglu_backward(call, nullptr);
+      const Matrix gradient = apart.read();
+      call.out = over.data();
+      call.out_pitch = over.pitch();
+      cuda_kernels().swiglu_backward(call, nullptr);
+      ASSERT_EQ(over.read(), want.read()) << width;
+      ASSERT_EQ(apart.read(), gradient) << width;
+    }
+  }
+}
+
 TEST_P(CudaLayer, SwigluSaturatesWithoutNanFarOutside) {
   for (const double gate : {-1e30, -1e4, -100.0, -87.0, 87.0, 100.0, 1e4, 1e30}) {
     Matrix host(GetParam(), 1, 2, 0);

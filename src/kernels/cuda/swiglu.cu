@@ -45,7 +45,7 @@ struct ForwardBody {
   }
 };
 
-template <typename T, int N>
+template <typename T, int N, bool kOut>
 struct BackwardBody {
   struct Values {
     GateUp<T, N> in;
@@ -59,8 +59,10 @@ struct BackwardBody {
             load_vector<N>(static_cast<const T*>(a.dout) + row * a.dout_pitch + column)};
   }
   __device__ void finish(std::int64_t row, std::uint32_t item, const Values& values) const {
+    const std::int64_t column = std::int64_t{item} * N;
     float dgate[N];
     float dup[N];
+    float out[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float gate = values.in.gate[i];
@@ -69,12 +71,31 @@ struct BackwardBody {
       const float silu = gate * s;
       dgate[i] = dout * values.in.up[i] * fmaf(silu, 1.0F - s, s);
       dup[i] = dout * silu;
+      out[i] = silu * values.in.up[i];
     }
-    T* to = static_cast<T*>(a.dgate_up) + row * a.dgate_up_pitch + std::int64_t{item} * N;
+    T* to = static_cast<T*>(a.dgate_up) + row * a.dgate_up_pitch + column;
     store_vector(to, to_vector<T>(dgate));
     store_vector(to + a.width, to_vector<T>(dup));
+    if constexpr (kOut) {
+      store_vector(static_cast<T*>(a.out) + row * a.out_pitch + column, to_vector<T>(out));
+    }
   }
 };
+
+template <typename T, bool kOut>
+void run_backward(const SwigluBackward& a, Stream stream) {
+  const bool aligned = a.width % kPack<T> == 0 && rows_aligned({{a.gate_up, a.gate_up_pitch},
+                                                                {a.dout, a.dout_pitch},
+                                                                {a.dgate_up, a.dgate_up_pitch},
+                                                                {a.out, a.out_pitch}},
+                                                               a.rows, sizeof(T));
+  if (aligned) {
+    map_rows<2>("swiglu_backward", BackwardBody<T, kPack<T>, kOut>{a}, a.rows, a.width / kPack<T>,
+                stream);
+  } else {
+    map_rows<4>("swiglu_backward", BackwardBody<T, 1, kOut>{a}, a.rows, a.width, stream);
+  }
+}
 
 }  // namespace
 
@@ -96,16 +117,10 @@ void swiglu_forward(const SwigluForward& a, Stream stream) {
 void swiglu_backward(const SwigluBackward& a, Stream stream) {
   dispatch(a.dtype, [&](auto tag) {
     using T = decltype(tag);
-    const bool aligned =
-        a.width % kPack<T> == 0 &&
-        rows_aligned(
-            {{a.gate_up, a.gate_up_pitch}, {a.dout, a.dout_pitch}, {a.dgate_up, a.dgate_up_pitch}},
-            a.rows, sizeof(T));
-    if (aligned) {
-      map_rows<2>("swiglu_backward", BackwardBody<T, kPack<T>>{a}, a.rows, a.width / kPack<T>,
-                  stream);
+    if (a.out == nullptr) {
+      run_backward<T, false>(a, stream);
     } else {
-      map_rows<4>("swiglu_backward", BackwardBody<T, 1>{a}, a.rows, a.width, stream);
+      run_backward<T, true>(a, stream);
     }
   });
 }
