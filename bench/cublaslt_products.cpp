@@ -10,10 +10,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
-#include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -62,12 +62,7 @@ class Buffer {
     std::normal_distribution<float> normal(0, 0.05F);
     std::vector<std::uint16_t> list(std::size_t{16} << 20);
     for (std::uint16_t& one : list) {
-      const float value = normal(random);
-      std::uint32_t bits = 0;
-      static_assert(sizeof bits == sizeof value);
-      std::copy_n(reinterpret_cast<const char*>(&value), sizeof bits,
-                  reinterpret_cast<char*>(&bits));
-      one = static_cast<std::uint16_t>(bits >> 16);
+      one = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(normal(random)) >> 16);
     }
     return list;
   }

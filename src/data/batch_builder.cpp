@@ -2,20 +2,19 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 
 #include "base/error.h"
 
 namespace longhaul::data {
 namespace {
 
-/// Calls `use` for every sample of the step, those of all groups and micro-batches.
+/// Calls `use` with the samples of every group and micro-batch of the step.
 template <typename Use>
-void for_samples(const StepPlan& plan, const Use& use) {
+void for_batches(const StepPlan& plan, const Use& use) {
   for (const auto& groups : plan.micros) {
     for (const SampleList& samples : groups) {
-      for (const std::int64_t sample : samples) {
-        use(sample);
-      }
+      use(samples);
     }
   }
 }
@@ -65,19 +64,22 @@ std::int64_t count_targets(const TokenStore& store, std::span<const std::int64_t
 
 std::int64_t count_targets(const TokenStore& store, const StepPlan& plan) {
   std::int64_t targets = 0;
-  for_samples(plan, [&](std::int64_t sample) { targets += store.num_targets(sample); });
+  for_batches(plan, [&](const SampleList& samples) { targets += count_targets(store, samples); });
   return targets;
 }
 
 std::int64_t count_tokens(const TokenStore& store, const StepPlan& plan) {
-  std::int64_t tokens = 0;
-  for_samples(plan, [&](std::int64_t sample) { tokens += store.length(sample); });
-  return tokens;
+  const std::vector<std::int64_t> lengths = document_lengths(store, plan);
+  return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
 }
 
 std::vector<std::int64_t> document_lengths(const TokenStore& store, const StepPlan& plan) {
   std::vector<std::int64_t> lengths;
-  for_samples(plan, [&](std::int64_t sample) { lengths.push_back(store.length(sample)); });
+  for_batches(plan, [&](const SampleList& samples) {
+    for (const std::int64_t sample : samples) {
+      lengths.push_back(store.length(sample));
+    }
+  });
   return lengths;
 }
 

@@ -375,15 +375,15 @@ void adamw(const AdamW& a, Stream) {
   }
 }
 
-/// Uniform in [0, 1) with 24 bits for (seed, row, column).
-inline float counter_uniform(std::uint64_t row_mix, std::int64_t column) {
-  const std::uint32_t bits = column_bits(pair_word(row_mix, column >> 1), column);
-  return static_cast<float>(static_cast<std::int32_t>(bits)) * 0x1.0p-24F;
+/// 24 random bits for (seed, row, column).
+inline std::uint32_t counter_bits(std::uint64_t row_mix, std::int64_t column) {
+  return column_bits(pair_word(row_mix, column >> 1), column);
 }
 
 void dropout(const Dropout& a, Stream) {
   dispatch(a.dtype, [&](auto tag) {
     using T = decltype(tag);
+    const std::uint32_t first = first_kept(a.probability);
     const float factor = 1.0F / (1.0F - a.probability);
 #pragma omp parallel for schedule(static)
     for (std::int64_t row = 0; row < a.rows; ++row) {
@@ -391,7 +391,7 @@ void dropout(const Dropout& a, Stream) {
       const T* x = row_of<T>(a.x, row, a.x_pitch);
       T* y = row_of<T>(a.y, row, a.y_pitch);
       for (std::int64_t i = 0; i < a.width; ++i) {
-        const bool kept = counter_uniform(row_mix, a.first_column + i) >= a.probability;
+        const bool kept = counter_bits(row_mix, a.first_column + i) >= first;
         const float value = kept ? load(x[i]) * factor : 0.0F;
         store(y[i], a.add ? load(y[i]) + value : value);
       }
@@ -407,7 +407,8 @@ void uniform_noise(const UniformNoise& a, Stream) {
       const std::uint64_t row_mix = mix(a.row_keys[row] ^ mix(a.seed_key));
       T* x = row_of<T>(a.x, row, a.pitch);
       for (std::int64_t i = 0; i < a.width; ++i) {
-        const float unit = counter_uniform(row_mix, i) * 2.0F - 1.0F;
+        const auto bits = static_cast<std::int32_t>(counter_bits(row_mix, i));
+        const float unit = static_cast<float>(bits) * 0x1.0p-23F - 1.0F;
         store(x[i], load(x[i]) + unit * a.magnitude[row]);
       }
     }

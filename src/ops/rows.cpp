@@ -411,6 +411,10 @@ at::Tensor keys_on_device(std::span<const std::uint64_t> row_keys, at::Device de
   return device_copy(row_keys, at::kLong, device);
 }
 
+at::Tensor keys_on_device(const DropoutKeys& keys, at::Device device) {
+  return keys.on_device.defined() ? keys.on_device : keys_on_device(keys.row_keys, device);
+}
+
 void dropout(const at::Tensor& x_SW, const at::Tensor& y_SW, const DropoutKeys& keys,
              std::int64_t first_column, DropoutOutput output) {
   const OpTimer timer(OpKind::kElementwise);
@@ -419,8 +423,7 @@ void dropout(const at::Tensor& x_SW, const at::Tensor& y_SW, const DropoutKeys& 
   const Rows y = rows_of(y_SW, "y", dtype);
   check_shape(y, x.rows, x.width, "y");
   LONGHAUL_ASSERT(static_cast<std::int64_t>(keys.row_keys.size()) == x.rows, "one key per row");
-  const at::Tensor row_keys =
-      keys.on_device.defined() ? keys.on_device : keys_on_device(keys.row_keys, x_SW.device());
+  const at::Tensor row_keys = keys_on_device(keys, x_SW.device());
   const Launcher device(x_SW);
   device.kernels.dropout({.dtype = dtype,
                           .x = x.data,

@@ -100,6 +100,8 @@ struct DropoutKeys {
 };
 /// Row keys as DropoutKeys::on_device wants them: themselves on the CPU, a copy elsewhere.
 at::Tensor keys_on_device(std::span<const std::uint64_t> row_keys, at::Device device);
+/// The same of `keys`: on_device where it is defined.
+at::Tensor keys_on_device(const DropoutKeys& keys, at::Device device);
 enum class DropoutOutput { kWrite, kAccumulate };
 /// y = (or +=) x·mask/(1 − p); columns of x are numbered from `first_column` in the mask.
 void dropout(const at::Tensor& x_SW, const at::Tensor& y_SW, const DropoutKeys& keys,

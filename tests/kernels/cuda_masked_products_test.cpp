@@ -53,6 +53,27 @@ struct Inputs {
                           nullptr);
   }
 
+  /// drop(x): what is dropped counts for nothing, whatever it is.
+  [[nodiscard]] double dropped(std::int64_t row, std::int64_t column) const {
+    const double factor = mask.at(row, column);
+    return factor == 0 ? 0.0 : factor * x.at(row, column);
+  }
+  /// drop(x)·aᵀ and uᵀ·drop(x).
+  [[nodiscard]] double product(std::int64_t row, std::int64_t column) const {
+    double sum = 0;
+    for (std::int64_t k = 0; k < x.width(); ++k) {
+      sum += dropped(row, k) * a.at(column, k);
+    }
+    return sum;
+  }
+  [[nodiscard]] double a_gradient(std::int64_t row, std::int64_t column) const {
+    double sum = 0;
+    for (std::int64_t s = 0; s < x.rows(); ++s) {
+      sum += u.at(s, row) * dropped(s, column);
+    }
+    return sum;
+  }
+
   Numbers numbers{1};
   Matrix x;
   Matrix u;
@@ -118,15 +139,10 @@ TEST_P(CudaMaskedProducts, MultiplyByA) {
   const Inputs in(test);
   const Device device(test, in);
   cuda_kernels().masked_product(device.call, nullptr);
-  EXPECT_EQ(difference(device.u.read(), Dtype::kBFloat16, tolerance(test.width), 1,
-                       [&](std::int64_t row, std::int64_t column) {
-                         double sum = 0;
-                         for (std::int64_t k = 0; k < test.width; ++k) {
-                           sum += in.mask.at(row, k) * in.x.at(row, k) * in.a.at(column, k);
-                         }
-                         return sum;
-                       }),
-            "");
+  EXPECT_EQ(
+      difference(device.u.read(), Dtype::kBFloat16, tolerance(test.width), 1,
+                 [&](std::int64_t row, std::int64_t column) { return in.product(row, column); }),
+      "");
   EXPECT_TRUE(device.u.read().padding_is_intact());
 }
 
@@ -143,11 +159,7 @@ TEST_P(CudaMaskedProducts, AddTheGradientOfA) {
   const Matrix got = gradient.read();
   EXPECT_EQ(difference(got, Dtype::kFloat32, tolerance(test.rows), 1,
                        [&](std::int64_t row, std::int64_t column) {
-                         double sum = before.at(row, column);
-                         for (std::int64_t s = 0; s < test.rows; ++s) {
-                           sum += in.u.at(s, row) * in.mask.at(s, column) * in.x.at(s, column);
-                         }
-                         return sum;
+                         return before.at(row, column) + in.a_gradient(row, column);
                        }),
             "");
   EXPECT_TRUE(got.padding_is_intact());
@@ -188,10 +200,6 @@ TEST(CudaMaskedProductValues, DroppedOnesAreNotEvenMultiplied) {
       }
     }
   }
-  const auto kept = [&](std::int64_t row, std::int64_t column) {
-    const double factor = in.mask.at(row, column);
-    return factor == 0 ? 0.0 : factor * in.x.at(row, column);
-  };
   Device device(test, in);
   const Matrix zeros(Dtype::kFloat32, test.rank, test.width, 8);
   const DeviceMatrix gradient(zeros, Dtype::kFloat32);
@@ -199,25 +207,15 @@ TEST(CudaMaskedProductValues, DroppedOnesAreNotEvenMultiplied) {
   call.a = gradient.data();
   call.a_pitch = zeros.pitch();
   cuda_kernels().masked_a_gradient(call, nullptr);
-  EXPECT_EQ(difference(gradient.read(), Dtype::kFloat32, tolerance(test.rows), 1,
-                       [&](std::int64_t row, std::int64_t column) {
-                         double sum = 0;
-                         for (std::int64_t s = 0; s < test.rows; ++s) {
-                           sum += in.u.at(s, row) * kept(s, column);
-                         }
-                         return sum;
-                       }),
-            "");
+  EXPECT_EQ(
+      difference(gradient.read(), Dtype::kFloat32, tolerance(test.rows), 1,
+                 [&](std::int64_t row, std::int64_t column) { return in.a_gradient(row, column); }),
+      "");
   cuda_kernels().masked_product(device.call, nullptr);
-  EXPECT_EQ(difference(device.u.read(), Dtype::kBFloat16, tolerance(test.width), 1,
-                       [&](std::int64_t row, std::int64_t column) {
-                         double sum = 0;
-                         for (std::int64_t k = 0; k < test.width; ++k) {
-                           sum += kept(row, k) * in.a.at(column, k);
-                         }
-                         return sum;
-                       }),
-            "");
+  EXPECT_EQ(
+      difference(device.u.read(), Dtype::kBFloat16, tolerance(test.width), 1,
+                 [&](std::int64_t row, std::int64_t column) { return in.product(row, column); }),
+      "");
 }
 
 TEST(CudaMaskedProductShapes, OthersAreNotTaken) {

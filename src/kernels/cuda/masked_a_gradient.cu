@@ -118,8 +118,8 @@ template <int kTiles>
 __global__ void __launch_bounds__(kMaskedThreads, kTiles <= 2 ? 2 : 1)
     masked_a_gradient_kernel(const MaskedProduct a, const Mask mask, std::int64_t block_rows,
                              float* partials) {
-  __shared__ std::uint64_t
-      mixes[kMixedRows + 16];  // the last rows may be followed by some that are none
+  static_assert(kMixedRows % 16 == 0);
+  __shared__ std::uint64_t mixes[kMixedRows];
   __shared__ GradientPart shared[kMaskedWarps];
   const Lane lane;
   const std::int64_t begin = std::int64_t{blockIdx.y} * block_rows;

@@ -12,28 +12,20 @@ struct ProductSums {
   float at[2][kTiles][4] = {};  // tiles of 16 rows, of 8 columns of u
 
   __device__ void put(float* shared, int lane) const {
-    each([&](int i, float value) { shared[i * 32 + lane] = value; });
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      shared[i * 32 + lane] = at[i / (4 * kTiles)][i / 4 % kTiles][i % 4];
+    }
   }
   __device__ void add(const float* shared, int lane) {
-    each([&](int i, float& value) { value += shared[i * 32 + lane]; });
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      at[i / (4 * kTiles)][i / 4 % kTiles][i % 4] += shared[i * 32 + lane];
+    }
   }
 
  private:
-  template <typename Self, typename Use>
-  static __device__ void walk(Self& sums, const Use& use) {
-#pragma unroll
-    for (int i = 0; i < 2 * kTiles * 4; ++i) {
-      use(i, sums.at[i / (4 * kTiles)][i / 4 % kTiles][i % 4]);
-    }
-  }
-  template <typename Use>
-  __device__ void each(const Use& use) {
-    walk(*this, use);
-  }
-  template <typename Use>
-  __device__ void each(const Use& use) const {
-    walk(*this, use);
-  }
+  static constexpr int kCount = 2 * kTiles * 4;
 };
 
 template <int kTiles>

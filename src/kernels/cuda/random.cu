@@ -1,6 +1,4 @@
 // Dropout and uniform noise: element (row, column) is drawn by its counter, never by the thread.
-#include <cmath>
-
 #include "kernels/cuda/kernels.cuh"
 #include "kernels/cuda/row_map.cuh"
 #include "kernels/mix.h"
