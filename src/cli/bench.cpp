@@ -133,9 +133,10 @@ void add_anatomy(OrderedJson& line, const train::StepAnatomy& anatomy) {
   constexpr int kDigits = 6;
   OrderedJson seconds = OrderedJson::object();
   for (std::size_t kind = 0; kind < ops::kOpKinds.size(); ++kind) {
-    seconds[std::string(ops::kOpKinds[kind])] = rounded(anatomy.seconds[kind], kDigits);
+    seconds[std::string(ops::kOpKinds[kind])] = rounded(anatomy.seconds.of[kind], kDigits);
   }
-  seconds["other"] = rounded(anatomy.other_s, kDigits);
+  seconds["host"] = rounded(anatomy.seconds.host, kDigits);
+  seconds["idle"] = rounded(anatomy.idle_s, kDigits);
   line["anatomy_s"] = seconds;
   line["kernels_s"] = rounded(anatomy.kernels_s, kDigits);
   line["share_of_kernels"] = rounded(anatomy.kernels_s / anatomy.step_s, 4);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "ops/backend.h"
+#include "ops/step_clock.h"
 
 namespace longhaul::model {
 
@@ -101,6 +102,7 @@ void ShardedWeightStore::gather(std::int64_t layer) {
   comm_->set_deadline(world_->deadline());
   buffer.layer = -1;
   // The buffer was read by compute that has been enqueued by now: the side stream follows it.
+  const ops::OpTimer timer(ops::OpKind::kExchange);
   side_->run([&] {
     for (const Group& group : wanted.groups) {
       comm_->all_gather("gather weights", group.shard->rows.data_ptr(),
@@ -118,6 +120,7 @@ void ShardedWeightStore::gather(std::int64_t layer) {
 
 void ShardedWeightStore::wait_for(Buffer& buffer) {
   if (std::exchange(buffer.is_awaited, false)) {
+    const ops::OpTimer timer(ops::OpKind::kExchange);
     side_->wait(buffer.ready);
     buffer.ready = nullptr;
   }

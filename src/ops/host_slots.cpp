@@ -11,6 +11,7 @@
 
 #include "base/ceil_div.h"
 #include "base/error.h"
+#include "ops/step_clock.h"
 
 namespace longhaul::ops {
 namespace {
@@ -120,6 +121,7 @@ void HostSlots::settle() {
     Group& group = groups_[leaving_.front()];
     leaving_.pop_front();
     // Compute goes on after the copy, so what it allocates next may lie where the tensors lay.
+    const OpTimer timer(OpKind::kCopies);
     copier_->wait(group.mark);
     group.tensors.clear();
     group.state = State::kOnHost;
@@ -152,6 +154,7 @@ HostSlots::Handle HostSlots::put(std::vector<at::Tensor> tensors) {
   }
   group.tensors = std::move(tensors);
   group.block = take_block(bytes);
+  const OpTimer timer(OpKind::kCopies);
   group.mark = copier_->copy_out(copies_of(group));
   groups_.push_back(std::move(group));
   leaving_.push_back(groups_.size() - 1);
@@ -168,6 +171,7 @@ void HostSlots::prefetch(Handle handle) {
                                 ? at::Tensor()
                                 : make_tensor(member.sizes, member.strides, member.options));
   }
+  const OpTimer timer(OpKind::kCopies);
   group.mark = copier_->copy_in(copies_of(group), group.mark);
   group.state = State::kComing;
 }
@@ -179,8 +183,11 @@ std::vector<at::Tensor> HostSlots::take(Handle handle) {
   if (group.state == State::kLeaving) {  // it never left: the device still has it
     std::erase(leaving_, handle);
   }
-  // A leaving group, too: its owner may write over it.
-  copier_->wait(group.mark);
+  {
+    // A leaving group, too: its owner may write over it.
+    const OpTimer timer(OpKind::kCopies);
+    copier_->wait(group.mark);
+  }
   group.state = State::kTaken;
   keep_block(group.block);
   return std::move(group.tensors);

@@ -11,9 +11,23 @@
 
 namespace longhaul::ops {
 
-enum class OpKind : std::size_t { kProducts, kAttention, kElementwise, kExchange, kOptimizer };
-constexpr std::array<std::string_view, 5> kOpKinds = {"products", "attention", "elementwise",
-                                                      "exchange", "optimizer"};
+enum class OpKind : std::size_t {
+  kProducts,
+  kAttention,
+  kElementwise,
+  kExchange,  // as far as compute stands still for it
+  kCopies,    // to and from the host, likewise
+  kOptimizer
+};
+constexpr std::array<std::string_view, 6> kOpKinds = {"products", "attention", "elementwise",
+                                                      "exchange", "copies",    "optimizer"};
+
+/// Seconds of what a StepClock heard.
+struct OpSeconds {
+  std::array<double, kOpKinds.size()> of{};  // by kind, in the order of kOpKinds
+  /// Between operations of which the later one was given only when the GPU had done the earlier one; 0 on the CPU.
+  double host = 0;
+};
 
 struct StepClockState;
 
@@ -25,8 +39,8 @@ class StepClock {
   StepClock& operator=(const StepClock&) = delete;
   ~StepClock();
 
-  /// Seconds by kind, in the order of kOpKinds. Waits for the device; forgets what it returns.
-  std::array<double, kOpKinds.size()> take();
+  /// Waits for the device; forgets what it returns.
+  OpSeconds take();
 
  private:
   std::unique_ptr<StepClockState> state_;

@@ -27,10 +27,9 @@ namespace {
 
 constexpr std::uint64_t kWeightSeed = 42;
 constexpr double kLearningRate = 1e-4;
-// A step of a longer row takes minutes: such rows are warmed up by shorter ones.
-constexpr std::int64_t kLongestWarmUp = 262144;
-constexpr std::int64_t kShortRow = 65536;
-constexpr double kWarmUpSeconds = 20;
+// A step of a longer row takes minutes, most of them in attention, which warms up on a part of its rows.
+constexpr std::int64_t kLongestWarmUp = 131072;
+constexpr std::int64_t kWarmUpRehearsal = 16;
 // Shorter rows have one more step for the anatomy, so that its events do not slow a measured one.
 constexpr std::int64_t kLongestExtraStep = 65536;
 
@@ -100,24 +99,6 @@ StepOutcome TrainBench::step(const StepParts& parts, const dist::LocalBatch& sha
   return outcome;
 }
 
-void TrainBench::warm_up(const StepParts& parts, const dist::LocalBatch& shard,
-                         const config::BenchSteps& steps) {
-  if (shard.row_tokens() <= kLongestWarmUp) {
-    for (std::int64_t i = 0; i < steps.warm_up; ++i) {
-      step(parts, shard);
-    }
-    return;
-  }
-  const dist::LocalBatch shorter = shard_of(bench_documents(kShortRow, config_.bench.packing_mean));
-  const Clock::time_point begin = Clock::now();
-  std::array<double, 1> longest = {0};
-  while (longest[0] < kWarmUpSeconds) {
-    step(parts, shorter);
-    longest[0] = seconds_since(begin);
-    group_.world->all_reduce_max("warm-up time", std::span<double>(longest));
-  }
-}
-
 std::int64_t elementwise_bytes(const config::ModelConfig& model, std::int64_t element_bytes) {
   const std::int64_t rotated = (model.num_heads + model.num_kv_heads) * model.head_dim;
   return (16 * model.hidden_size + 9 * model.intermediate_size + 4 * rotated) * element_bytes;
@@ -150,11 +131,13 @@ StepOutcome TrainBench::dissect(const StepParts& parts, const dist::LocalBatch& 
   const StepOutcome outcome = step(parts, shard);
   anatomy.step_s = seconds_since(begin);
   anatomy.seconds = clock.take();
-  anatomy.other_s = anatomy.step_s;
-  for (const double seconds : anatomy.seconds) {
-    anatomy.other_s -= seconds;
+  anatomy.idle_s = anatomy.step_s - anatomy.seconds.host;
+  for (const double seconds : anatomy.seconds.of) {
+    anatomy.idle_s -= seconds;
   }
-  const auto kind = [&](ops::OpKind one) { return anatomy.seconds[static_cast<std::size_t>(one)]; };
+  const auto kind = [&](ops::OpKind one) {
+    return anatomy.seconds.of[static_cast<std::size_t>(one)];
+  };
   const auto element = static_cast<std::int64_t>(base::dtype_bytes(dtype_));
   const auto bytes = static_cast<double>(elementwise_bytes(model_, element) * model_.num_layers *
                                          shard.my_tokens.size());
@@ -212,8 +195,11 @@ void TrainBench::take_steps(const std::vector<std::int64_t>& documents, const Me
   const std::int64_t tokens = result.tokens;
   attention_.set_head_groups(result.plan.form.attention_groups);
   attention_.set_kernels(attention_kernels(config_));
-  attention_.set_rehearsal({.one_in = config_.bench.attention_rehearsal,
-                            .kernel_bytes_per_row = result.plan.attention_kernel_bytes / tokens});
+  const std::int64_t rehearsal = config_.bench.attention_rehearsal;
+  const auto rehearse = [&](std::int64_t one_in) {
+    attention_.set_rehearsal(
+        {.one_in = one_in, .kernel_bytes_per_row = result.plan.attention_kernel_bytes / tokens});
+  };
   model::DecoderModel decoder(model_, *store_, attention_, result.plan.policies,
                               memory_settings(result.plan, tokens));
   const StepParts parts{.config = &config_,
@@ -225,7 +211,11 @@ void TrainBench::take_steps(const std::vector<std::int64_t>& documents, const Me
                         .lora_dropout = lora_dropout()};
   const dist::LocalBatch shard = shard_of(documents);
   const config::BenchSteps steps = config::bench_steps(config_.bench, tokens);
-  warm_up(parts, shard, steps);
+  rehearse(tokens > kLongestWarmUp ? std::max(rehearsal, kWarmUpRehearsal) : rehearsal);
+  for (std::int64_t i = 0; i < steps.warm_up; ++i) {
+    step(parts, shard);
+  }
+  rehearse(rehearsal);
   const ops::Backend& device = ops::backend_of(device_);
   device.reset_memory_peak();
   if (hook) {

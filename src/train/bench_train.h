@@ -46,9 +46,8 @@ std::vector<LadderRung> ladder_rungs(std::int64_t tokens, bool on_gpu);
 /// Where one step's time went on this rank, and what its kernels alone would take.
 struct StepAnatomy {
   double step_s = 0;
-  std::array<double, ops::kOpKinds.size()> seconds{};  // as ops::StepClock counts
-  /// What no operation accounts for: gaps between kernels, the host, waits for copies and gathers.
-  double other_s = 0;
+  ops::OpSeconds seconds{};  // as ops::StepClock counts
+  double idle_s = 0;         // the rest: gaps between operations, and the few that are of no kind
   /// Matrix products and attention as they ran, and every tensor of the element-wise operations
   /// read or written once at the rate of a copy.
   double kernels_s = 0;
@@ -92,8 +91,6 @@ class TrainBench {
   [[nodiscard]] double lora_dropout() const;
   void reset_weights();
   [[nodiscard]] plan::MemoryPlan plan_for(const TrainPoint& point, double attended_length) const;
-  void warm_up(const StepParts& parts, const dist::LocalBatch& shard,
-               const config::BenchSteps& steps);
   StepOutcome step(const StepParts& parts, const dist::LocalBatch& shard);
   [[nodiscard]] dist::LocalBatch shard_of(const std::vector<std::int64_t>& documents) const;
   [[nodiscard]] double copy_rate() const;

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <thread>
 
+#include "ops/host_slots.h"
 #include "ops/matmul.h"
 #include "ops/rows.h"
 
@@ -15,6 +16,10 @@ namespace longhaul::ops {
 namespace {
 
 std::size_t index(OpKind kind) { return static_cast<std::size_t>(kind); }
+
+double sum(const OpSeconds& seconds) {
+  return std::accumulate(seconds.of.begin(), seconds.of.end(), 0.0);
+}
 
 void sleep_ms(int milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
@@ -26,12 +31,11 @@ TEST(StepClock, AddsUpByKindAndForgetsWhatItGave) {
     const OpTimer timer(OpKind::kExchange);
     sleep_ms(5);
   }
-  const auto seconds = clock.take();
-  EXPECT_GE(seconds[index(OpKind::kExchange)], 0.01);
-  EXPECT_EQ(std::accumulate(seconds.begin(), seconds.end(), 0.0),
-            seconds[index(OpKind::kExchange)]);
-  const auto after = clock.take();
-  EXPECT_EQ(std::accumulate(after.begin(), after.end(), 0.0), 0);
+  const OpSeconds seconds = clock.take();
+  EXPECT_GE(seconds.of[index(OpKind::kExchange)], 0.01);
+  EXPECT_EQ(sum(seconds), seconds.of[index(OpKind::kExchange)]);
+  EXPECT_EQ(seconds.host, 0);
+  EXPECT_EQ(sum(clock.take()), 0);
 }
 
 TEST(StepClock, AnInnerTimerBelongsToTheOuterOne) {
@@ -41,9 +45,9 @@ TEST(StepClock, AnInnerTimerBelongsToTheOuterOne) {
     const OpTimer inner(OpKind::kProducts);
     sleep_ms(2);
   }
-  const auto seconds = clock.take();
-  EXPECT_GT(seconds[index(OpKind::kAttention)], 0);
-  EXPECT_EQ(seconds[index(OpKind::kProducts)], 0);
+  const OpSeconds seconds = clock.take();
+  EXPECT_GT(seconds.of[index(OpKind::kAttention)], 0);
+  EXPECT_EQ(seconds.of[index(OpKind::kProducts)], 0);
 }
 
 TEST(StepClock, OperationsCountThemselves) {
@@ -53,10 +57,26 @@ TEST(StepClock, OperationsCountThemselves) {
   StepClock clock(at::kCPU);
   linear(x, w, at::Tensor(), y);
   swiglu(y, at::rand({64, 24}));
-  const auto seconds = clock.take();
-  EXPECT_GT(seconds[index(OpKind::kProducts)], 0);
-  EXPECT_GT(seconds[index(OpKind::kElementwise)], 0);
-  EXPECT_EQ(seconds[index(OpKind::kAttention)], 0);
+  const OpSeconds seconds = clock.take();
+  EXPECT_GT(seconds.of[index(OpKind::kProducts)], 0);
+  EXPECT_GT(seconds.of[index(OpKind::kElementwise)], 0);
+  EXPECT_EQ(seconds.of[index(OpKind::kAttention)], 0);
+}
+
+TEST(StepClock, ActivationsOnTheirWayToTheHostAreCopies) {
+  HostSlots slots(cpu_host_copier(), {});
+  StepClock clock(at::kCPU);
+  slots.begin(64);
+  const HostSlots::Handle handle = slots.put({at::rand({64, 4096})});
+  EXPECT_GT(clock.take().of[index(OpKind::kCopies)], 0);
+  slots.put({at::rand({1})});
+  slots.put({at::rand({1})});
+  slots.settle();
+  clock.take();
+  slots.take(handle);
+  const OpSeconds seconds = clock.take();
+  EXPECT_GT(seconds.of[index(OpKind::kCopies)], 0);
+  EXPECT_EQ(sum(seconds), seconds.of[index(OpKind::kCopies)]);
 }
 
 TEST(StepClock, WithoutOneNothingIsCountedAndOtherThreadsAreNotHeard) {
@@ -66,7 +86,7 @@ TEST(StepClock, WithoutOneNothingIsCountedAndOtherThreadsAreNotHeard) {
     const OpTimer timer(OpKind::kProducts);
     sleep_ms(2);
   }).join();
-  EXPECT_EQ(clock.take()[index(OpKind::kProducts)], 0);
+  EXPECT_EQ(clock.take().of[index(OpKind::kProducts)], 0);
 }
 
 }  // namespace
