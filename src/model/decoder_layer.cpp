@@ -71,7 +71,7 @@ void DecoderLayer::run_qkv(const LayerWeights& weights, const RowContext& contex
   const auto make = [&](LocalRows rows) {
     const at::Tensor x = of_rows(normed, rows);
     at::Tensor qkv = rows_like(x, in.out_features());
-    u.forward(in, x, of_rows(dropout, rows), qkv, rows);
+    u.forward(in, x, of_rows(dropout, rows), at::Tensor(), qkv, rows);
     return qkv;
   };
   attention_->load_qkv(make, normed, weights.qk_norm, context, slots.attention);
@@ -85,9 +85,9 @@ void DecoderLayer::run_attention_out(const LayerWeights& weights, const RowConte
   WholeU u(slots.u_attention_out, slots.input.size(0));
   attention_->token_local_output(
       slots.attention, out.room(), [&](LocalRows rows, const at::Tensor& values) {
-        u.forward(out, values, of_rows(dropout, rows), of_rows(slots.residual, rows), rows);
+        u.forward(out, values, of_rows(dropout, rows), of_rows(slots.input, rows),
+                  of_rows(slots.residual, rows), rows);
       });
-  slots.residual.add_(slots.input);
 }
 
 at::Tensor DecoderLayer::output(const LayerWeights& weights, const RowContext& context,

@@ -67,8 +67,9 @@ bool SeparateLinear::base_trained() const {
 bool SeparateLinear::needs_input() const { return lora_a_.defined() || base_trained(); }
 
 void SeparateLinear::forward(const at::Tensor& x_SK, const LoraDropout& dropout,
-                             const at::Tensor& y_SN, at::Tensor& u_SR) const {
-  ops::linear(x_SK, w_, bias_, y_SN);
+                             const at::Tensor& add_SN, const at::Tensor& y_SN,
+                             at::Tensor& u_SR) const {
+  ops::linear_onto(x_SK, w_, bias_, add_SN, y_SN);
   if (!lora_a_.defined()) {
     return;
   }

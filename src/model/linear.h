@@ -61,10 +61,10 @@ class Linear {
   /// A base weight of the group is trained.
   [[nodiscard]] virtual bool base_trained() const = 0;
 
-  /// y [S, N] = x·Wᵀ + bias + scale·u·Bᵀ with u [S, R] = drop(x)·Aᵀ. A defined `u` of the right
-  /// shape is reused as it is (a re-run); an undefined one is computed and returned through it.
-  virtual void forward(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& y_SN,
-                       at::Tensor& u_SR) const = 0;
+  /// y [S, N] = add + x·Wᵀ + bias + scale·u·Bᵀ with u [S, R] = drop(x)·Aᵀ; `add` [S, N] may be undefined. A defined `u` of
+  /// the right shape is reused as it is (a re-run); an undefined one is computed and returned through it.
+  virtual void forward(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& add_SN,
+                       const at::Tensor& y_SN, at::Tensor& u_SR) const = 0;
   /// u alone, with the bits that forward() makes of equal buffers; undefined without adapters.
   [[nodiscard]] virtual at::Tensor lora_input(const at::Tensor& x_SK,
                                               const LoraDropout& dropout) const = 0;
@@ -101,8 +101,8 @@ class SeparateLinear final : public Linear {
   [[nodiscard]] bool trained() const override;
   [[nodiscard]] bool needs_input() const override;
   [[nodiscard]] bool base_trained() const override;
-  void forward(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& y_SN,
-               at::Tensor& u_SR) const override;
+  void forward(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& add_SN,
+               const at::Tensor& y_SN, at::Tensor& u_SR) const override;
   [[nodiscard]] at::Tensor lora_input(const at::Tensor& x_SK,
                                       const LoraDropout& dropout) const override;
   [[nodiscard]] at::Tensor lora_gradient(const at::Tensor& dy_SN) const override;

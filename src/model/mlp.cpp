@@ -47,13 +47,11 @@ at::Tensor Mlp::forward(const at::Tensor& r, const LayerWeights& weights, const 
       at::Tensor rstd;
       const at::Tensor normed =
           norm_input(r_tile, weights.post_norm, model_->rms_norm_eps, in, rstd);
-      u_in.forward(in, normed, tile.in_dropout, tile_gate_up, tile.rows);
+      u_in.forward(in, normed, tile.in_dropout, at::Tensor(), tile_gate_up, tile.rows);
     }
     const at::Tensor activated = buffer_for(down, r_tile, down.in_features());
     ops::swiglu(tile_gate_up, activated);
-    const at::Tensor y_tile = tile.of(y);
-    u_down.forward(down, activated, tile.down_dropout, y_tile, tile.rows);
-    y_tile.add_(r_tile);
+    u_down.forward(down, activated, tile.down_dropout, r_tile, tile.of(y), tile.rows);
   }
   return y;
 }
@@ -93,7 +91,7 @@ at::Tensor Mlp::backward(const at::Tensor& dy, const at::Tensor& r, const LayerW
     at::Tensor u = tile.of(slots.u_in);
     if (!gate_up.defined()) {
       gate_up = buffer_for(in, r_tile, in.out_features());
-      in.forward(normed, tile.in_dropout, gate_up, u);
+      in.forward(normed, tile.in_dropout, at::Tensor(), gate_up, u);
     }
     down_backward(dy_tile, *weights.mlp_down, tile, gate_up, tile.of(slots.u_down), tile_sink);
     const at::Tensor du = in.lora_gradient(gate_up);

@@ -20,9 +20,9 @@ at::Tensor of_rows(const at::Tensor& matrix, config::Range rows) {
 }
 
 void WholeU::forward(const Linear& linear, const at::Tensor& x, const LoraDropout& dropout,
-                     const at::Tensor& y, config::Range rows) {
+                     const at::Tensor& add, const at::Tensor& y, config::Range rows) {
   at::Tensor u = given_ ? of_rows(*u_, rows) : at::Tensor();
-  linear.forward(x, dropout, y, u);
+  linear.forward(x, dropout, add, y, u);
   if (given_ || !u.defined()) {
     return;
   }

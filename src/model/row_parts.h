@@ -39,9 +39,9 @@ class WholeU {
   /// `u`: where it is, or will be, whole.
   WholeU(at::Tensor& u, std::int64_t num_rows) : u_(&u), num_rows_(num_rows), given_(u.defined()) {}
 
-  /// Linear::forward of the rows `rows`, which x and y hold alone.
+  /// Linear::forward of the rows `rows`, which x, add and y hold alone.
   void forward(const Linear& linear, const at::Tensor& x, const LoraDropout& dropout,
-               const at::Tensor& y, config::Range rows);
+               const at::Tensor& add, const at::Tensor& y, config::Range rows);
 
  private:
   at::Tensor* u_;

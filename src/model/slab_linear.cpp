@@ -22,8 +22,8 @@ SlabLinear::SlabLinear(Slab slab, at::Tensor bias, double lora_scale,
 
 std::int64_t SlabLinear::lora_columns() const { return members_.back().lora_columns.end; }
 
-void SlabLinear::forward(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& y_SN,
-                         at::Tensor& u_SR) const {
+void SlabLinear::forward(const at::Tensor& x_SK, const LoraDropout& dropout,
+                         const at::Tensor& add_SN, const at::Tensor& y_SN, at::Tensor& u_SR) const {
   const at::Tensor wide = ops::with_room(x_SK, slab_.room);
   const at::Tensor u = wide.narrow(1, slab_.inputs, slab_.room);
   if (u_SR.defined()) {
@@ -33,7 +33,7 @@ void SlabLinear::forward(const at::Tensor& x_SK, const LoraDropout& dropout, con
     multiply_by_a(x_SK, a(), dropout, u);
     u_SR = u.narrow(1, 0, lora_columns()).clone();  // a view would keep all of x alive
   }
-  ops::linear(wide, slab_.matrix.narrow(0, 0, slab_.outputs), bias_, y_SN);
+  ops::linear_onto(wide, slab_.matrix.narrow(0, 0, slab_.outputs), bias_, add_SN, y_SN);
 }
 
 at::Tensor SlabLinear::a() const {

@@ -29,8 +29,8 @@ class SlabLinear final : public Linear {
   [[nodiscard]] bool trained() const override { return true; }
   [[nodiscard]] bool needs_input() const override { return true; }
   [[nodiscard]] bool base_trained() const override { return false; }
-  void forward(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& y_SN,
-               at::Tensor& u_SR) const override;
+  void forward(const at::Tensor& x_SK, const LoraDropout& dropout, const at::Tensor& add_SN,
+               const at::Tensor& y_SN, at::Tensor& u_SR) const override;
   [[nodiscard]] at::Tensor lora_input(const at::Tensor& x_SK,
                                       const LoraDropout& dropout) const override;
   [[nodiscard]] at::Tensor lora_gradient(const at::Tensor& dy_SN) const override;

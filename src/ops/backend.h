@@ -28,6 +28,10 @@ struct Backend {
   const kernels::KernelTable* kernels = nullptr;
   /// The stream that libtorch's operators of this thread run on; null on the CPU.
   kernels::Stream (*stream)() = nullptr;
+  /// As linear_onto() of ops/matmul.h in one product; null: the device has no such products. False: not of these, and nothing is
+  /// written.
+  bool (*linear_onto)(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+                      const at::Tensor& add, const at::Tensor& y) = nullptr;
   /// As ops/attention.h promises, arguments checked.
   AttentionOutput (*attention_forward)(const at::Tensor& qkv, const AttentionShape& shape,
                                        std::span<const std::int32_t> cu_seqlens) = nullptr;

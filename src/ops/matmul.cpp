@@ -4,6 +4,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
+#include "ops/backend.h"
 #include "ops/step_clock.h"
 
 namespace longhaul::ops {
@@ -15,6 +16,23 @@ void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, co
     at::addmm_out(out, bias, x, w.t());
   } else {
     at::mm_out(out, x, w.t());
+  }
+}
+
+void linear_onto(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+                 const at::Tensor& add, const at::Tensor& y) {
+  if (add.defined()) {
+    const OpTimer timer(OpKind::kProducts);
+    const Backend& device = backend_of(x);
+    if (device.linear_onto != nullptr && device.linear_onto(x, w, bias, add, y)) {
+      return;
+    }
+  }
+  linear(x, w, bias, y);
+  if (add.defined()) {
+    const OpTimer timer(OpKind::kElementwise);
+    at::Tensor out = y;
+    out.add_(add);
   }
 }
 

@@ -9,6 +9,11 @@ namespace longhaul::ops {
 /// y [S, N] = x [S, K] · w[N, K]ᵀ (+ bias [N] when defined).
 void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, const at::Tensor& y);
 
+/// y [S, N] = add [S, N] + x [S, K] · w[N, K]ᵀ (+ bias [N] when defined); `add` undefined: as linear(). A device whose product adds in
+/// its epilogue rounds once, others round the product first.
+void linear_onto(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+                 const at::Tensor& add, const at::Tensor& y);
+
 /// y [S, N] += alpha · x [S, K] · w [N, K]ᵀ.
 void linear_accumulate(const at::Tensor& x, const at::Tensor& w, double alpha, const at::Tensor& y);
 

@@ -144,9 +144,13 @@ TEST_P(Linear, ForwardEqualsThePlainFormula) {
   const Oracle oracle(group, mask_of(dropout));
   const at::Tensor y = at::full({kRows, 13}, NAN);
   at::Tensor u;
-  group.linear().forward(group.x, dropout, y, u);
+  group.linear().forward(group.x, dropout, at::Tensor(), y, u);
   expect_near(y, oracle.y.detach());
   expect_near(u, oracle.u.detach());
+  const at::Tensor add = at::randn({kRows, 13});
+  const at::Tensor sum = at::full({kRows, 13}, NAN);
+  group.linear().forward(group.x, dropout, add, sum, u);
+  expect_near(sum, oracle.y.detach() + add);
 }
 
 TEST_P(Linear, ReusesTheInnerProductOfTheFirstRun) {
@@ -154,14 +158,14 @@ TEST_P(Linear, ReusesTheInnerProductOfTheFirstRun) {
   const LoraDropout dropout = dropout_of(GetParam());
   const at::Tensor first = at::empty({kRows, 13});
   at::Tensor u;
-  group.linear().forward(group.x, dropout, first, u);
+  group.linear().forward(group.x, dropout, at::Tensor(), first, u);
   const at::Tensor again = at::empty({kRows, 13});
   at::Tensor kept = u.clone();
-  group.linear().forward(group.x, dropout, again, kept);
+  group.linear().forward(group.x, dropout, at::Tensor(), again, kept);
   EXPECT_TRUE(again.equal(first));
   EXPECT_TRUE(kept.equal(u));
   at::Tensor zeros = at::zeros_like(u);  // what is given is used as it is
-  group.linear().forward(group.x, dropout, again, zeros);
+  group.linear().forward(group.x, dropout, at::Tensor(), again, zeros);
   expect_near(again, at::matmul(group.x, group.w.t()) + group.bias);
 }
 
@@ -175,7 +179,7 @@ TEST_P(Linear, GradientsEqualAutograd) {
   const Oracle oracle(group, mask_of(dropout));
   const model::SeparateLinear linear = group.linear();
   at::Tensor u;
-  linear.forward(group.x, dropout, at::empty({kRows, 13}), u);
+  linear.forward(group.x, dropout, at::Tensor(), at::empty({kRows, 13}), u);
   RecordingSink sink = Group::sink();
   const at::Tensor du = linear.lora_gradient(group.dy);
   const at::Tensor dx = at::full({kRows, kIn}, NAN);
@@ -226,7 +230,7 @@ TEST_P(Linear, RowsMayBeMissing) {
   const at::Tensor x = at::empty({0, kIn});
   const at::Tensor dy = at::empty({0, 13});
   at::Tensor u;
-  linear.forward(x, dropout, at::empty({0, 13}), u);
+  linear.forward(x, dropout, at::Tensor(), at::empty({0, 13}), u);
   EXPECT_EQ(u.sizes(), (std::vector<std::int64_t>{0, 5}));
   RecordingSink sink = Group::sink();
   const at::Tensor du = linear.lora_gradient(dy);
@@ -247,7 +251,7 @@ TEST(LinearGroup, AsksTheSinkForTrainedParametersOnly) {
   EXPECT_TRUE(linear.needs_input());
   EXPECT_TRUE(linear.base_trained());
   at::Tensor u;
-  linear.forward(group.x, std::nullopt, at::empty({kRows, 13}), u);
+  linear.forward(group.x, std::nullopt, at::Tensor(), at::empty({kRows, 13}), u);
   RecordingSink sink = Group::sink();
   linear.output_side_gradients(group.dy, u, sink);
   linear.lora_a_gradient(linear.lora_gradient(group.dy), group.x, std::nullopt, 0, sink);
@@ -274,7 +278,7 @@ TEST(LinearGroup, WithoutAdaptersHasNoInnerProduct) {
   EXPECT_EQ(make().lora_columns(), 0);
   at::Tensor u;
   const at::Tensor y = at::empty({kRows, 13});
-  make().forward(group.x, std::nullopt, y, u);
+  make().forward(group.x, std::nullopt, at::Tensor(), y, u);
   EXPECT_FALSE(u.defined());
   EXPECT_FALSE(make().lora_gradient(group.dy).defined());
   const at::Tensor dx = at::empty({kRows, kIn});
@@ -293,7 +297,7 @@ TEST(LinearGroup, InBfloat16KeepsWeightGradientsInFp32) {
   const model::SeparateLinear linear = group.linear();
   at::Tensor u;
   const at::Tensor y = at::empty({kRows, 13}, at::kBFloat16);
-  linear.forward(group.x, std::nullopt, y, u);
+  linear.forward(group.x, std::nullopt, at::Tensor(), y, u);
   expect_near(y, oracle.y.detach(), 2 * 0x1.0p-7);
   RecordingSink sink = Group::sink();
   linear.base_gradient(group.dy, group.x, sink);

@@ -63,7 +63,7 @@ TEST(WeightStore, GivesEveryLayerItsOwnWeights) {
     const at::Tensor x = at::randn({3, 24});
     const at::Tensor qkv = at::empty({3, lease->attention_in->out_features()});
     at::Tensor u;
-    lease->attention_in->forward(x, std::nullopt, qkv, u);
+    lease->attention_in->forward(x, std::nullopt, at::Tensor(), qkv, u);
     std::vector<at::Tensor> want;
     for (const char* module : {"q_proj", "k_proj", "v_proj"}) {
       want.push_back(at::matmul(x, setup.weight(prefix + "self_attn." + module + ".weight").t()));
@@ -135,7 +135,7 @@ TEST(WeightStore, AdaptersOfSomeModulesSitInTheirOwnColumns) {
   const at::Tensor x = at::randn({3, 24});
   const at::Tensor qkv = at::empty({3, 48});
   at::Tensor u;
-  lease->attention_in->forward(x, std::nullopt, qkv, u);
+  lease->attention_in->forward(x, std::nullopt, at::Tensor(), qkv, u);
   std::vector<at::Tensor> want;
   for (const std::string module : {"q_proj", "k_proj", "v_proj"}) {
     const std::string name = "model.layers.1.self_attn." + module;
@@ -158,7 +158,7 @@ TEST(WeightStore, LeasesSeeUpdatedWeights) {
   at::Tensor u;
   setup.parameters.flat_masters().zero_();
   setup.parameters.refresh_compute();
-  lease->attention_out->forward(x, std::nullopt, y, u);
+  lease->attention_out->forward(x, std::nullopt, at::Tensor(), y, u);
   EXPECT_TRUE(y.eq(0).all().item<bool>());
 }
 

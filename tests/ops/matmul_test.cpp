@@ -75,6 +75,24 @@ TEST_P(Matmul, LinearMultipliesByTheTransposeAndAddsTheBias) {
   expect_near(with_bias, at::matmul(exact(x), exact(w).t()) + exact(bias), limit());
 }
 
+TEST_P(Matmul, LinearOntoAddsAMatrixToTheProduct) {
+  const at::Tensor x = pitched(rows, in, type);
+  const at::Tensor w = pitched(out, in, type);
+  const at::Tensor add = pitched(rows, out, type);
+  const at::Tensor before = add.clone();
+  const at::Tensor want = exact(add) + at::matmul(exact(x), exact(w).t());
+  const at::Tensor y = garbage(rows, out, type);
+  linear_onto(x, w, at::Tensor(), add, y);
+  expect_near(y, want, limit());
+  const at::Tensor bias = at::randn({out}).to(type);
+  linear_onto(x, w, bias, add, y);
+  expect_near(y, want + exact(bias), limit());
+  EXPECT_TRUE(add.equal(before));
+  const at::Tensor without = garbage(rows, out, type);
+  linear_onto(x, w, bias, at::Tensor(), without);
+  expect_near(without, at::matmul(exact(x), exact(w).t()) + exact(bias), limit());
+}
+
 TEST_P(Matmul, LinearAccumulateAddsAScaledProduct) {
   const at::Tensor x = pitched(rows, in, type);
   const at::Tensor w = pitched(out, in, type);

@@ -15,6 +15,7 @@
 #include "ops/backend.h"
 #include "ops/cuda/cuda_attention.h"
 #include "ops/cuda/cuda_host_slots.h"
+#include "ops/cuda/cuda_products.h"
 #include "ops/cuda/cuda_side_stream.h"
 
 namespace longhaul::ops {
@@ -116,6 +117,7 @@ longhaul_cuda_backend(int device) {
   start_device(device);
   static const Backend backend{.kernels = &longhaul::kernels::cuda_kernels(),
                                .stream = current_stream,
+                               .linear_onto = cuda_linear_onto,
                                .attention_forward = cuda_attention_forward,
                                .attention_backward = cuda_attention_backward,
                                .attention_name = attention_name,
