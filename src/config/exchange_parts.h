@@ -16,7 +16,9 @@ constexpr std::int64_t kRowsOfTwoParts = 4096;
 /// what is received travels while the part before is used, so none hides the first.
 enum class PartOrder { kLongFirst, kShortFirst };
 
-/// `tokens` of a rank in consecutive parts. Two: about three quarters and one; another number: as even as possible.
-std::vector<Range> exchange_parts(std::int64_t tokens, std::int64_t parts, PartOrder order);
+/// `tokens` of a rank in consecutive parts. Two: about three quarters and one, cut where the products that make or take them, `columns`
+/// wide, leave the fewest multiprocessors of a GPU idle; another number: as even as possible.
+std::vector<Range> exchange_parts(std::int64_t tokens, std::int64_t parts, PartOrder order,
+                                  std::int64_t columns);
 
 }  // namespace longhaul::config

@@ -147,6 +147,9 @@ class UlyssesExchange {
   [[nodiscard]] bool uses_peer_memory() const { return peers_ != nullptr; }
   /// Parts of an exchange through peer memory; 0: as rows of this length call for. The same on every rank.
   void set_parts(std::int64_t parts) { wanted_parts_ = parts; }
+  /// Output columns of the products that take what arrives for this rank's own tokens; without it as many as queries have. The
+  /// same on every rank.
+  void set_taker_columns(std::int64_t columns) { taker_columns_ = columns; }
 
  protected:
   /// Adds another rank's gradient of a shared KV head. Virtual so that a test can leave it out and
@@ -194,9 +197,11 @@ class UlyssesExchange {
   void take_rows(const at::Tensor& arrived, const at::Tensor& row) const;
   void write_from_rows(PeerMemory& peers, std::string_view name, Width kind, const at::Tensor& row,
                        const UseBlocks& read, const Beside& beside);
-  /// A rank's tokens in the parts of this row's exchanges.
-  [[nodiscard]] std::vector<config::Range> parts_of(std::size_t rank,
-                                                    config::PartOrder order) const;
+  /// A rank's tokens in the parts of this row's exchanges, which products `columns` wide make or take.
+  [[nodiscard]] std::vector<config::Range> parts_of(std::size_t rank, config::PartOrder order,
+                                                    std::int64_t columns) const;
+  /// Of all ranks.
+  [[nodiscard]] std::int64_t total_width(Width kind) const;
   /// Tells the peers that the view which the last exchange gave is not used any more.
   void release_view();
   /// The peer memory of this row, grown when it must be; null: messages.
@@ -221,6 +226,7 @@ class UlyssesExchange {
   at::Tensor staging_;
   bool wants_peers_ = false;
   std::int64_t wanted_parts_ = 0;
+  std::int64_t taker_columns_ = 0;     // 0: nobody said
   std::int64_t gathered_columns_ = 0;  // most that an exchange has gathered
   std::unique_ptr<PeerMemory> peers_;
   std::unique_ptr<ops::SideStream> side_;  // where heads travel through peer memory

@@ -33,15 +33,20 @@ void await_parts(PeerMemory& peers, std::string_view name, std::size_t count) {
 
 }  // namespace
 
+std::int64_t UlyssesExchange::total_width(Width kind) const {
+  std::int64_t total = 0;
+  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
+    total += width(rank, kind);
+  }
+  return total;
+}
+
 std::int64_t UlyssesExchange::most_received(std::int64_t element_bytes) const {
   std::int64_t most = 0;
   for (const Width kind : {Width::kQuery, Width::kFused}) {
-    std::int64_t total_width = 0;
+    const std::int64_t all = total_width(kind);
     for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
-      total_width += width(rank, kind);
-    }
-    for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
-      most = std::max({most, row_tokens_ * width(rank, kind), tokens_[rank].size() * total_width});
+      most = std::max({most, row_tokens_ * width(rank, kind), tokens_[rank].size() * all});
     }
   }
   constexpr std::int64_t kPiece = 512;
@@ -68,12 +73,12 @@ PeerMemory* UlyssesExchange::peers_for(const at::Tensor& like) {
   return peers_.get();
 }
 
-std::vector<config::Range> UlyssesExchange::parts_of(std::size_t rank,
-                                                     config::PartOrder order) const {
+std::vector<config::Range> UlyssesExchange::parts_of(std::size_t rank, config::PartOrder order,
+                                                     std::int64_t columns) const {
   const auto ranks = static_cast<std::int64_t>(heads_.size());
   const std::int64_t parts = row_tokens_ / ranks >= config::kRowsOfTwoParts ? 2 : 1;
   return config::exchange_parts(tokens_[rank].size(), wanted_parts_ > 0 ? wanted_parts_ : parts,
-                                order);
+                                order, columns);
 }
 
 at::Tensor UlyssesExchange::write_to_rows(PeerMemory& peers, std::string_view name, Width kind,
@@ -81,7 +86,8 @@ at::Tensor UlyssesExchange::write_to_rows(PeerMemory& peers, std::string_view na
                                           const UseBlocks& write, const Beside& beside,
                                           AlsoGathered& gathered) {
   const auto me = static_cast<std::size_t>(comm_.rank());
-  const std::vector<config::Range> parts = parts_of(me, config::PartOrder::kLongFirst);
+  const std::vector<config::Range> parts =
+      parts_of(me, config::PartOrder::kLongFirst, total_width(kind));
   const at::Tensor arrived =
       matrix_at(peers.of(comm_.rank()), 0, row_tokens_, width(me, kind), like);
   const at::Tensor packed = stage(peer_elements(kind), like);
@@ -151,7 +157,8 @@ void UlyssesExchange::write_from_rows(PeerMemory& peers, std::string_view name, 
   }
   const std::int64_t mine = width(me, kind);
   constexpr auto kOrder = config::PartOrder::kShortFirst;
-  const std::vector<config::Range> parts = parts_of(me, kOrder);
+  const std::int64_t columns = taker_columns_ > 0 ? taker_columns_ : total_width(Width::kQuery);
+  const std::vector<config::Range> parts = parts_of(me, kOrder, columns);
   side_->run([&] {
     peers.open(name, static_cast<std::int64_t>(parts.size()));
     for (std::size_t part = 0; part < parts.size(); ++part) {
@@ -160,11 +167,11 @@ void UlyssesExchange::write_from_rows(PeerMemory& peers, std::string_view name, 
         if (owner == me) {
           continue;
         }
-        const config::Range rows = parts_of(owner, kOrder)[part];
+        const config::Range rows = parts_of(owner, kOrder, columns)[part];
         // In the owner's buffer, behind the columns of the ranks below this one but itself.
-        const std::int64_t columns = columns_below - (owner < me ? width(owner, kind) : 0);
+        const std::int64_t first = columns_below - (owner < me ? width(owner, kind) : 0);
         matrix_at(peers.of(static_cast<int>(owner)),
-                  columns * tokens_[owner].size() + rows.begin * mine, rows.size(), mine, row)
+                  first * tokens_[owner].size() + rows.begin * mine, rows.size(), mine, row)
             .copy_(row.narrow(0, tokens_[owner].begin + rows.begin, rows.size()));
         sent += rows.size() * mine;
       }

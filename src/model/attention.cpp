@@ -27,6 +27,8 @@ UlyssesAttention::UlyssesAttention(const config::ModelConfig& model,
             .num_kv_heads = heads.num_kv_heads(),
             .head_dim = model.head_dim,
             .runs = config::equal_ratio_runs(heads)};
+  // Forward the output projection, backward the gradient of the q, k, v projection's input.
+  exchange.set_taker_columns(model.hidden_size);
 }
 
 void UlyssesAttention::set_head_groups(std::int64_t groups) {
