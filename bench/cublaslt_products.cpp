@@ -2,7 +2,7 @@
 // cuBLASLt's heuristics name, under sustained load. JSON lines, the fastest first; `same_bits`: as cuBLAS's, looked at in the first
 // and last rows.
 //
-//   cublaslt_products [--all] [ROWS…]      --all: every tile, cluster and order of blocks of the heuristics' first kernel family
+//   cublaslt_products [--all] [ROWS…]      --all first: also large tiles, clusters of two and both orders of blocks of the heuristics' first kernel family
 //
 // forward: y [S, N] = x [S, K + R]·W [N, K + R]ᵀ; input_gradient: dx [S, K] = dy [S, N + R]·W [N + R, K], rows of W K + R apart.
 #include <cublasLt.h>
@@ -146,8 +146,9 @@ std::uint32_t attribute(const cublasLtMatmulAlgo_t& algo,
                         cublasLtMatmulAlgoConfigAttributes_t which) {
   std::uint32_t value = 0;
   std::size_t written = 0;
+  const std::size_t bytes = which == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID ? 2 : sizeof value;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoConfigGetAttribute(&algo, which, &value, sizeof value, &written);
+      cublasLtMatmulAlgoConfigGetAttribute(&algo, which, &value, bytes, &written);
   return status == CUBLAS_STATUS_SUCCESS ? value : 0;
 }
 

@@ -200,8 +200,8 @@ class UlyssesExchange {
   /// A rank's tokens in the parts of this row's exchanges, which products `columns` wide make or take.
   [[nodiscard]] std::vector<config::Range> parts_of(std::size_t rank, config::PartOrder order,
                                                     std::int64_t columns) const;
-  /// Of all ranks.
-  [[nodiscard]] std::int64_t total_width(Width kind) const;
+  /// Of all heads of the model, however many ranks hold one.
+  [[nodiscard]] std::int64_t model_width(Width kind) const;
   /// Tells the peers that the view which the last exchange gave is not used any more.
   void release_view();
   /// The peer memory of this row, grown when it must be; null: messages.

@@ -33,18 +33,18 @@ void await_parts(PeerMemory& peers, std::string_view name, std::size_t count) {
 
 }  // namespace
 
-std::int64_t UlyssesExchange::total_width(Width kind) const {
-  std::int64_t total = 0;
-  for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
-    total += width(rank, kind);
-  }
-  return total;
+std::int64_t UlyssesExchange::model_width(Width kind) const {
+  const std::int64_t kv = kind == Width::kFused ? 2 * num_kv_heads_ : 0;
+  return (num_query_heads_ + kv) * head_dim_;
 }
 
 std::int64_t UlyssesExchange::most_received(std::int64_t element_bytes) const {
   std::int64_t most = 0;
   for (const Width kind : {Width::kQuery, Width::kFused}) {
-    const std::int64_t all = total_width(kind);
+    std::int64_t all = 0;  // a KV head of several ranks counts for each
+    for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
+      all += width(rank, kind);
+    }
     for (std::size_t rank = 0; rank < heads_.size(); ++rank) {
       most = std::max({most, row_tokens_ * width(rank, kind), tokens_[rank].size() * all});
     }
@@ -87,7 +87,7 @@ at::Tensor UlyssesExchange::write_to_rows(PeerMemory& peers, std::string_view na
                                           AlsoGathered& gathered) {
   const auto me = static_cast<std::size_t>(comm_.rank());
   const std::vector<config::Range> parts =
-      parts_of(me, config::PartOrder::kLongFirst, total_width(kind));
+      parts_of(me, config::PartOrder::kLongFirst, model_width(kind));
   const at::Tensor arrived =
       matrix_at(peers.of(comm_.rank()), 0, row_tokens_, width(me, kind), like);
   const at::Tensor packed = stage(peer_elements(kind), like);
@@ -157,7 +157,7 @@ void UlyssesExchange::write_from_rows(PeerMemory& peers, std::string_view name, 
   }
   const std::int64_t mine = width(me, kind);
   constexpr auto kOrder = config::PartOrder::kShortFirst;
-  const std::int64_t columns = taker_columns_ > 0 ? taker_columns_ : total_width(Width::kQuery);
+  const std::int64_t columns = taker_columns_ > 0 ? taker_columns_ : model_width(Width::kQuery);
   const std::vector<config::Range> parts = parts_of(me, kOrder, columns);
   side_->run([&] {
     peers.open(name, static_cast<std::int64_t>(parts.size()));

@@ -10,7 +10,7 @@ namespace longhaul::ops {
 void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, const at::Tensor& y);
 
 /// y [S, N] = add [S, N] + x [S, K] · w[N, K]ᵀ (+ bias [N] when defined); `add` undefined: as linear(). A device whose product adds in
-/// its epilogue rounds once, others round the product first.
+/// its epilogue rounds once, others round the product first. InternalError for other shapes, or when `add` is `y`.
 void linear_onto(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
                  const at::Tensor& add, const at::Tensor& y);
 

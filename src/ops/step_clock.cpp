@@ -30,7 +30,7 @@ struct StepClockState {
     OpKind kind;
     c10::Event begin;
     c10::Event end;
-    bool device_was_idle;  // when `begin` was given: all before it was done
+    bool device_was_idle;  // when `begin` was given: the span before was done
   };
 
   explicit StepClockState(at::Device on) : device(on) {}

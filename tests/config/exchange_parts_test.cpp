@@ -45,6 +45,24 @@ TEST(ExchangeParts, NeedNoMoreWavesOfTilesThanTheWhole) {
   }
 }
 
+TEST(ExchangeParts, NoCutOfWholeTilesNeedsFewerWaves) {
+  const auto waves = [](std::int64_t rows, std::int64_t columns) {
+    return ((rows + 255) / 256 * ((columns + 127) / 128) + 131) / 132;
+  };
+  for (std::int64_t tokens = 4097; tokens < 40000; tokens += 1021) {
+    for (const std::int64_t columns : {2048, 3584, 4608, 8192}) {
+      const std::int64_t made =
+          exchange_parts(tokens, 2, PartOrder::kShortFirst, columns)[0].size();
+      const std::int64_t sum = waves(made, columns) + waves(tokens - made, columns);
+      for (std::int64_t rows = 256; rows < tokens; rows += 256) {
+        if (16 * rows >= 3 * tokens && 16 * rows <= 5 * tokens) {
+          EXPECT_LE(sum, waves(rows, columns) + waves(tokens - rows, columns)) << tokens;
+        }
+      }
+    }
+  }
+}
+
 TEST(ExchangeParts, CoverTheTokensInAnyNumber) {
   for (std::int64_t tokens = 0; tokens < 40; ++tokens) {
     for (const std::int64_t parts : {1, 2, 3}) {

@@ -7,6 +7,8 @@
 
 #include <limits>
 
+#include "base/error.h"
+
 namespace longhaul::ops {
 namespace {
 
@@ -88,6 +90,8 @@ TEST_P(Matmul, LinearOntoAddsAMatrixToTheProduct) {
   linear_onto(x, w, bias, add, y);
   expect_near(y, want + exact(bias), limit());
   EXPECT_TRUE(add.equal(before));
+  EXPECT_THROW(linear_onto(x, w, bias, y, y), base::InternalError);
+  EXPECT_THROW(linear_onto(x, w, bias, pitched(rows + 1, out, type), y), base::InternalError);
   const at::Tensor without = garbage(rows, out, type);
   linear_onto(x, w, bias, at::Tensor(), without);
   expect_near(without, at::matmul(exact(x), exact(w).t()) + exact(bias), limit());

@@ -6,7 +6,8 @@
 namespace longhaul::ops {
 
 /// out [S, N] = add [S, N] + x [S, K] · w [N, K]ᵀ (+ bias [N] when defined) in bf16, summed in fp32 and rounded once, by the kernel
-/// that cuBLASLt's heuristics put first; never in parts of K, so that a row's bits do not depend on how many there are.
+/// that cuBLASLt's heuristics put first; never in parts of K that are summed
+/// afterwards: a row's bits have not been seen to depend on how many there are.
 ///
 /// Layout   rows without gaps between elements; addresses and pitches multiples of 16 bytes; `add` is not `out`
 /// Returns  false, and nothing is written: another layout or type, or no kernel
