@@ -22,26 +22,26 @@ void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, co
 
 void linear_onto(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
                  const at::Tensor& add, const at::Tensor& y) {
-  if (add.defined()) {
-    LONGHAUL_ASSERT(x.dim() == 2 && w.dim() == 2 && x.size(1) == w.size(1),
-                    "x is [S, K], w [N, K]");
-    LONGHAUL_ASSERT(y.dim() == 2 && y.size(0) == x.size(0) && y.size(1) == w.size(0) &&
-                        add.sizes() == y.sizes() && !add.is_same(y),
-                    "add and y are two matrices [S, N]");
-    LONGHAUL_ASSERT(!bias.defined() || (bias.dim() == 1 && bias.size(0) == w.size(0)),
-                    "a bias is [N]");
+  if (!add.defined()) {
+    linear(x, w, bias, y);
+    return;
+  }
+  LONGHAUL_ASSERT(x.dim() == 2 && w.dim() == 2 && x.size(1) == w.size(1), "x is [S, K], w [N, K]");
+  LONGHAUL_ASSERT(y.dim() == 2 && y.size(0) == x.size(0) && y.size(1) == w.size(0) &&
+                      add.sizes() == y.sizes() && !add.is_same(y),
+                  "add and y are two matrices [S, N]");
+  LONGHAUL_ASSERT(!bias.defined() || (bias.dim() == 1 && bias.size(0) == w.size(0)),
+                  "a bias is [N]");
+  if (const auto device_linear_onto = backend_of(x).linear_onto; device_linear_onto != nullptr) {
     const OpTimer timer(OpKind::kProducts);
-    const Backend& device = backend_of(x);
-    if (device.linear_onto != nullptr && device.linear_onto(x, w, bias, add, y)) {
+    if (device_linear_onto(x, w, bias, add, y)) {
       return;
     }
   }
   linear(x, w, bias, y);
-  if (add.defined()) {
-    const OpTimer timer(OpKind::kElementwise);
-    at::Tensor out = y;
-    out.add_(add);
-  }
+  const OpTimer timer(OpKind::kElementwise);
+  at::Tensor out = y;
+  out.add_(add);
 }
 
 void linear_accumulate(const at::Tensor& x, const at::Tensor& w, double alpha,

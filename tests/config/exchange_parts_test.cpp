@@ -8,6 +8,11 @@ namespace {
 
 using ::testing::ElementsAre;
 
+/// In tiles of 256 x 128, 132 at once.
+std::int64_t waves(std::int64_t rows, std::int64_t columns) {
+  return ((rows + 255) / 256 * ((columns + 127) / 128) + 131) / 132;
+}
+
 TEST(ExchangeParts, TheShortOfTwoIsWhereNothingHidesIt) {
   EXPECT_THAT(exchange_parts(16384, 2, PartOrder::kLongFirst, 4608),
               ElementsAre(Range{0, 12032}, Range{12032, 16384}));
@@ -22,14 +27,11 @@ TEST(ExchangeParts, ShortOnesAreWholeTilesWhereThereAreSome) {
               ElementsAre(Range{0, 7}, Range{7, 9}));
 }
 
-// In tiles of 256 x 128, 132 at once: 8,192 rows of 28 tiles are 6.8 waves; a quarter and the rest would be 1.7 and 5.1, so 8 begun
+// 8,192 rows of 28 tiles are 6.8 waves; a quarter and the rest would be 1.7 and 5.1, so 8 begun
 // ones instead of 7.
 TEST(ExchangeParts, NeedNoMoreWavesOfTilesThanTheWhole) {
   EXPECT_THAT(exchange_parts(8192, 2, PartOrder::kShortFirst, 3584),
               ElementsAre(Range{0, 2304}, Range{2304, 8192}));
-  const auto waves = [](std::int64_t rows, std::int64_t columns) {
-    return ((rows + 255) / 256 * ((columns + 127) / 128) + 131) / 132;
-  };
   for (const std::int64_t tokens : {4096, 8192, 16384, 32768, 65536}) {
     for (const std::int64_t columns : {3584, 4096, 4608, 5120, 6144, 10240}) {
       const std::vector<Range> made = exchange_parts(tokens, 2, PartOrder::kShortFirst, columns);
@@ -46,9 +48,6 @@ TEST(ExchangeParts, NeedNoMoreWavesOfTilesThanTheWhole) {
 }
 
 TEST(ExchangeParts, NoCutOfWholeTilesNeedsFewerWaves) {
-  const auto waves = [](std::int64_t rows, std::int64_t columns) {
-    return ((rows + 255) / 256 * ((columns + 127) / 128) + 131) / 132;
-  };
   for (std::int64_t tokens = 4097; tokens < 40000; tokens += 1021) {
     for (const std::int64_t columns : {2048, 3584, 4608, 8192}) {
       const std::int64_t made =
